@@ -18,6 +18,7 @@ from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.db.connection import home_connection
 from django_idgen.db.tables import bring_up
 from tests import servers, warm
+from tests.ports import free_port
 from tests.threads import wait_for_threads
 from tests.wires import COMMIT, LossyWire
 
@@ -142,6 +143,29 @@ def python(
         stdout=subprocess.PIPE,
         text=True,
     )
+
+
+@contextmanager
+def unreachable(alias: str) -> Iterator[None]:
+    """A block in which nothing listens where the database ``alias`` was."""
+    settings = connections.settings[alias]
+    connections[alias].close()
+    port, settings["PORT"] = settings["PORT"], str(free_port())
+    try:
+        yield
+    finally:
+        settings["PORT"] = port
+        connections[alias].close()
+
+
+@contextmanager
+def one_more(alias: str) -> Iterator[str]:
+    """The alias of a database beside ``alias``, where nothing listens."""
+    connections.settings["gone"] = {**connections.settings[alias], "PORT": str(free_port())}
+    try:
+        yield "gone"
+    finally:
+        del connections.settings["gone"]
 
 
 @contextmanager

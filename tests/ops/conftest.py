@@ -1,4 +1,4 @@
-"""An empty SQLite file, for what needs no server."""
+"""What many of these tests use: databases, and a Redis of a test's own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.places import empty_sqlite
+from tests.contrib.sharding.conftest import _shards, shards
+from tests.places import empty_sqlite, place
+from tests.redis_servers import RedisFarm, redis_farm
+
+__all__ = ["_shards", "place", "shards"]
 
 
 @pytest.fixture
@@ -16,3 +20,9 @@ def file(tmp_path: Path, django_db_blocker: Any) -> Iterator[str]:
     """The alias of an empty SQLite file."""
     with django_db_blocker.unblock(), empty_sqlite(tmp_path / "db.sqlite3") as alias:
         yield alias
+
+
+@pytest.fixture
+def farm() -> Iterator[RedisFarm]:
+    with redis_farm() as made:
+        yield made

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import connections
 from django.utils import timezone
 
 from django_idgen.core.errors import ConfigurationError, SegmentUnavailable, UpkeepFailed
@@ -21,7 +20,7 @@ from django_idgen.process import handlers
 from django_idgen.settings.config import SettingsError, read_settings
 from tests.ports import free_port
 from tests.redis_servers import cache_alias
-from tests.server_tools import at_once
+from tests.server_tools import at_once, unreachable
 from tests.upkeep_tools import (
     POOL,
     forget_redis,
@@ -256,20 +255,10 @@ def test_a_run_without_time_leaves_the_rest_to_the_next(
     assert (done["left"], done["tags"]["tea"]["after"]) == (1, 0)
 
 
-@contextmanager
-def down(alias: str) -> Iterator[None]:
-    settings = connections.settings[alias]
-    up, settings["PORT"] = settings["PORT"], str(free_port())
-    try:
-        yield
-    finally:
-        settings["PORT"] = up
-
-
 def test_a_dead_database_is_named_and_the_pool_is_left_as_it_is(pooled: str) -> None:
     """The task fails visibly, and the ids that lie ready go on being used."""
     stock = steady(pooled)["after"]
-    with down(pooled):
+    with unreachable(pooled):
         with pytest.raises(UpkeepFailed, match=f"{pooled}.*SegmentUnavailable") as raised:
             preload_segments()
         assert raised.value.done["tags"] == {}

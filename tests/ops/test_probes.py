@@ -6,18 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.db import connections
 from django.test import override_settings
 
 from django_idgen import generators, segments
 from django_idgen.core.errors import ConfigurationError, RegistryUnavailable, SegmentUnavailable
 from django_idgen.process import handlers
 from django_idgen.sources.memory import MemorySource
-from tests.places import idgen_on, place
-from tests.redis_servers import RedisFarm, cache_alias, redis_farm
+from tests.places import idgen_on
+from tests.redis_servers import RedisFarm, cache_alias
+from tests.server_tools import unreachable
 from tests.sources.pool.test_project import project
-
-__all__ = ["place"]
 
 
 def probes_of(adapter: Any) -> dict[str, Callable[[], None]]:
@@ -39,26 +37,14 @@ def test_a_database_that_answers_is_well(place: str) -> None:
 
 def test_a_server_that_refuses_is_not(server_alias: str) -> None:
     """It raises what a grant would."""
-    with override_settings(IDGEN=idgen_on(server_alias)):
-        settings = connections.settings[server_alias]
-        connections[server_alias].close()
-        port, settings["PORT"] = settings["PORT"], "1"
-        try:
-            for adapter, error in (
-                (segments.allocator().source, SegmentUnavailable),
-                (registry(), RegistryUnavailable),
-            ):
-                (ask,) = probes_of(adapter).values()
-                with pytest.raises(error):
-                    ask()
-        finally:
-            settings["PORT"] = port
-
-
-@pytest.fixture
-def farm() -> Any:
-    with redis_farm() as made:
-        yield made
+    with override_settings(IDGEN=idgen_on(server_alias)), unreachable(server_alias):
+        for adapter, error in (
+            (segments.allocator().source, SegmentUnavailable),
+            (registry(), RegistryUnavailable),
+        ):
+            (ask,) = probes_of(adapter).values()
+            with pytest.raises(error):
+                ask()
 
 
 def test_a_redis_is_asked_by_what_uses_it(farm: RedisFarm, postgres: str) -> None:

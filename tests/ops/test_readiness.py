@@ -20,11 +20,9 @@ from django_idgen.ops import health, probes
 from django_idgen.ops.health import Readiness
 from django_idgen.ops.probes import Probes
 from django_idgen.sources.memory import MemorySource
-from tests.places import idgen_on, place
+from tests.places import idgen_on
 from tests.private_postgres import PostgresServer, pointing_at, postgres_farm
 from tests.rest.tags.people import Person
-
-__all__ = ["place"]
 
 PATIENCE = 60
 """Seconds that a loaded machine may take; never reached when all is well."""

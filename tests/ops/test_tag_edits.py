@@ -24,13 +24,10 @@ from django_idgen.process import handlers
 from django_idgen.process import tags as tag_rows
 from django_idgen.rest.tags import TagList
 from django_idgen.sources.memory import MemorySource
-from tests.contrib.sharding.conftest import _shards, shards
 from tests.contrib.sharding.test_router import PATH
-from tests.places import place, sqlite
-from tests.server_tools import at_once
+from tests.places import sqlite
+from tests.server_tools import at_once, unreachable
 from tests.sources.pool.test_project import project
-
-__all__ = ["_shards", "place", "shards"]
 
 MOST = 1_000_000
 
@@ -190,17 +187,11 @@ def test_a_database_that_is_away_is_told(shards: list[str]) -> None:
     """Nothing is half known: whoever asks hears that it can't be asked."""
     with source_of(databases=shards[:2]):
         tag_edits.make_tag("t", step=4)
-        settings = connections.settings[shards[1]]
-        connections[shards[1]].close()
-        port, settings["PORT"] = settings["PORT"], "1"
-        try:
+        with unreachable(shards[1]):
             with pytest.raises(SegmentUnavailable, match=shards[1]):
                 tag_rows.find_tag("t")
             with pytest.raises(SegmentUnavailable, match=shards[1]):
                 tag_edits.skip_tag("t", most=MOST, by=10)
-        finally:
-            settings["PORT"] = port
-            connections[shards[1]].close()
 
 
 # --- a router ------------------------------------------------------------------------

@@ -32,9 +32,8 @@ from django_idgen.models import NamespaceRecord, SegmentHistory, WorkerLease
 from django_idgen.ops.upkeep import prune_history, renew_worker_leases
 from django_idgen.process import factory, lifecycle
 from django_idgen.settings.config import SettingsError, read_settings
-from tests.places import make_tables, place
-from tests.ports import free_port
-from tests.server_tools import at_once
+from tests.places import make_tables
+from tests.server_tools import at_once, unreachable
 from tests.upkeep_tools import (
     forget_redis,
     killed_while_waiting,
@@ -42,8 +41,6 @@ from tests.upkeep_tools import (
     redis_leases_on,
     upkeep_on,
 )
-
-__all__ = ["place"]
 
 ROOT = Path(__file__).parents[2]
 HOUR = timedelta(hours=1)
@@ -157,12 +154,8 @@ def test_redis_is_renewed_and_goes_on_without_its_database(redis: str, postgres:
         assert not NamespaceRecord.objects.using(postgres).exists()
         acquire()
         assert renew_worker_leases() == {"default": {"renewed": 1}}
-        settings = connections.settings[postgres]
-        up, settings["PORT"] = settings["PORT"], str(free_port())
-        try:
+        with unreachable(postgres):
             assert renew_worker_leases() == {"default": {"renewed": 1}}
-        finally:
-            settings["PORT"] = up
         forget_redis(redis, postgres)
 
 
@@ -312,15 +305,8 @@ def test_pruning_leaves_a_database_without_history_alone(archive: str) -> None:
 
 def test_pruning_says_which_database_failed(archive: str) -> None:
     """After all others were done."""
-    settings = connections.settings[archive]
-    up, settings["PORT"] = settings["PORT"], str(free_port())
-    connections[archive].close()
-    try:
-        with pytest.raises(UpkeepFailed) as raised:
-            prune_history()
-    finally:
-        settings["PORT"] = up
-        connections[archive].close()
+    with unreachable(archive), pytest.raises(UpkeepFailed) as raised:
+        prune_history()
     assert "OperationalError" in raised.value.done[archive]["error"]
 
 

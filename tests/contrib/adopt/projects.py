@@ -26,15 +26,9 @@ _serial = count(1)
 
 SETTINGS = """
 import json, os
+from tests.mysql_driver import use_pymysql_for_mysqlclient
 DATABASES = json.loads(os.environ["ADOPT_DATABASES"])
-if any(entry["ENGINE"].endswith("mysql") for entry in DATABASES.values()):
-    try:
-        import MySQLdb
-    except ImportError:
-        import pymysql
-        pymysql.version_info = (2, 2, 1, "final", 0)
-        pymysql.install_as_MySQLdb()
-        pymysql.connections.SSL_ENABLED = False
+use_pymysql_for_mysqlclient()
 SECRET_KEY = "adopt"
 ZONE = os.environ.get("ADOPT_ZONE")
 USE_TZ = not ZONE

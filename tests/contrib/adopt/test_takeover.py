@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connections
 from django.test import override_settings
 
 from django_idgen import segments
@@ -18,7 +17,7 @@ from django_idgen.process.tags import find_tag
 from django_idgen.sources.history import who_issued
 from tests.contrib.adopt.old_servers import Running, make
 from tests.places import idgen_on, make_tables
-from tests.server_tools import execute
+from tests.server_tools import execute, unreachable
 from tests.tiers import long
 
 TAG = "orders"
@@ -253,13 +252,5 @@ def test_what_is_refused(places: tuple[str, str]) -> None:
         take_over("leaf", old)
     execute(old, f"UPDATE leaf_alloc SET max_id = 1 WHERE biz_tag = '{TAG}'")
     assert "orders: begins at" in take_over("leaf", old, tag=TAG)
-    settings = connections.settings[old]
-    host, port = settings["HOST"], settings["PORT"]
-    connections[old].close()
-    settings.update(HOST="127.0.0.1", PORT="1")
-    try:
-        with pytest.raises(CommandError, match="does not answer"):
-            take_over("leaf", old)
-    finally:
-        connections[old].close()
-        settings.update(HOST=host, PORT=port)
+    with unreachable(old), pytest.raises(CommandError, match="does not answer"):
+        take_over("leaf", old)

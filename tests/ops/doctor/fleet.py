@@ -122,16 +122,11 @@ class Taker:
             alias: {key: entry[key] for key in KEYS if key in entry}
             for alias, entry in connections.settings.items()
         }
+        given = {"DATABASES": databases, "CACHES": settings.CACHES, "IDGEN": setting}
         self._process = warm.Process(
             ["-W", "ignore", "-m", "tests.ops.doctor.taker", str(stop), *tags],
             cwd=ROOT,
-            env={
-                **os.environ,
-                "DJANGO_SETTINGS_MODULE": "tests.ops.doctor.site",
-                "FLEET_DATABASES": json.dumps(databases),
-                "FLEET_CACHES": json.dumps(settings.CACHES),
-                "FLEET_IDGEN": json.dumps(setting),
-            },
+            env={**os.environ, "FLEET_SETTINGS": json.dumps(given)},
             stdout=self._out,
             stderr=self._errors,
         )

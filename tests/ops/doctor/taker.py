@@ -1,15 +1,21 @@
 """A process that takes ids until it is told to stop: ``python -m tests.ops.doctor.taker STOP``.
 
-It writes each batch down at once, a line ``kind id id …``; and why it got none.
+Its settings are in the environment. It writes each batch down at once, a line ``kind id id …``; and
+why it got none.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 import time
 from pathlib import Path
 
 import django
+from django.conf import settings
+
+from tests.mysql_driver import use_pymysql_for_mysqlclient
 
 BATCH = 3
 PAUSE = 0.001
@@ -17,6 +23,13 @@ PAUSE = 0.001
 
 
 def main(stop: Path, tags: list[str]) -> None:
+    use_pymysql_for_mysqlclient()
+    settings.configure(
+        SECRET_KEY="tests",
+        USE_TZ=True,
+        INSTALLED_APPS=["django_idgen"],
+        **json.loads(os.environ["FLEET_SETTINGS"]),
+    )
     django.setup()
     from django_idgen import generators, segments
     from django_idgen.core.errors import IdgenError

@@ -25,8 +25,8 @@ from tests.app.models import Comment, Invoice, Line, Order, Tag, Ticket
 from tests.ops.doctor.asking import doctor, findings
 from tests.ops.doctor.fleet import idgen, on_database, on_redis
 from tests.places import empty_sqlite, make_tables
-from tests.redis_servers import RedisFarm, cache_alias, redis_farm
-from tests.server_tools import execute
+from tests.redis_servers import RedisFarm, cache_alias
+from tests.server_tools import execute, one_more
 
 
 @contextmanager
@@ -47,12 +47,6 @@ def shop(server_alias: str) -> Iterator[str]:
         override_settings(IDGEN=idgen(on_database(server_alias), window=180)),
     ):
         yield server_alias
-
-
-@pytest.fixture
-def farm() -> Iterator[RedisFarm]:
-    with redis_farm() as made:
-        yield made
 
 
 def found(*only: str, alias: str, **options: Any) -> list[dict[str, Any]]:
@@ -205,11 +199,8 @@ def test_nothing_is_proven_by_a_database_that_is_away(shop: str) -> None:
     """An id may be there that the others don't have: no mark is lowered."""
     Order.objects.using(shop).create()
     NamespaceRecord.objects.using(shop).update(highest_until=40 * 365 * 86_400_000)
-    connections.settings["gone"] = {**connections.settings[shop], "PORT": "1"}
-    try:
+    with one_more(shop):
         (finding,) = found("marks", alias=shop)
-    finally:
-        del connections.settings["gone"]
     assert finding["fix"] is None
     assert "'gone'" in finding["todo"]
 
@@ -438,14 +429,10 @@ def test_it_makes_nothing(tmp_path: Path, django_db_blocker: Any, server_alias: 
 def test_a_database_that_is_away_is_named(postgres: str) -> None:
     """And the rest goes on; the exit status is of its own."""
     make_tables(postgres)
-    with override_settings(IDGEN=idgen(on_database(postgres))):
-        connections.settings["gone"] = {**connections.settings[postgres], "PORT": "1"}
-        try:
-            code, words = doctor(database=["gone", postgres])
-            execute(postgres, "DROP TABLE django_idgen_leasehistory")
-            worse, more = doctor(database=["gone", postgres])
-        finally:
-            del connections.settings["gone"]
+    with override_settings(IDGEN=idgen(on_database(postgres))), one_more(postgres) as gone:
+        code, words = doctor(database=[gone, postgres])
+        execute(postgres, "DROP TABLE django_idgen_leasehistory")
+        worse, more = doctor(database=[gone, postgres])
     assert code == 3, words
     assert "database 'gone'" in words
     assert worse == 2, more

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
-from django.db import connections
 from django.test import override_settings
 
 from django_idgen import generators, segments
@@ -32,6 +31,7 @@ from tests.ops.doctor.fleet import (
     on_zookeeper,
 )
 from tests.places import empty_sqlite
+from tests.server_tools import one_more
 from tests.tiers import long
 
 NEW_LAYOUT = {"LAYOUT": {"time": 40, "worker": 2, "sequence": 3, "tick": 0.1}}
@@ -451,12 +451,9 @@ def test_a_database_that_is_away_may_have_lent_too(postgres: str) -> None:
     """What was lent there can't be gone past, and the doctor says so."""
     with override_settings(IDGEN=idgen(on_database(postgres, workers=[0, 1]))):
         generators["default"].next_id()
-    connections.settings["gone"] = {**connections.settings[postgres], "PORT": "1"}
-    try:
-        with override_settings(IDGEN=idgen(on_database(postgres, workers=[0, 2]))):
-            (finding,) = findings("settings", database=[postgres])
-    finally:
-        del connections.settings["gone"]
+    other = idgen(on_database(postgres, workers=[0, 2]))
+    with override_settings(IDGEN=other), one_more(postgres):
+        (finding,) = findings("settings", database=[postgres])
     assert "'gone' can't be asked" in finding["todo"]
 
 

@@ -7,7 +7,6 @@ from io import StringIO
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connections
 from django.test import override_settings
 
 from django_idgen import tasks
@@ -17,7 +16,7 @@ from django_idgen.ops.native import extend_native
 from tests.app.models import Invoice
 from tests.ops.doctor.asking import doctor, findings
 from tests.ops.native.conftest import TAG, Route, Shop, unless_busy
-from tests.server_tools import at_once
+from tests.server_tools import at_once, unreachable
 
 NAME = "app_invoice.id"
 
@@ -75,14 +74,8 @@ def test_a_failure_is_told_after_all_was_done(shop: Shop) -> None:
 
 def test_a_database_that_is_away_is_told(shop: Shop) -> None:
     """By its alias."""
-    settings = connections.settings[shop.alias]
-    name = settings["NAME"]
-    try:
-        settings["NAME"] = "idgen_not_there"
-        with pytest.raises(UpkeepFailed, match=f"database {shop.alias}"):
-            extend_native()
-    finally:
-        settings["NAME"] = name
+    with unreachable(shop.alias), pytest.raises(UpkeepFailed, match=f"database {shop.alias}"):
+        extend_native()
 
 
 def test_databases_without_sequences_are_not_even_asked() -> None:

@@ -17,12 +17,8 @@ from django_idgen.models import LeafAlloc
 from django_idgen.ops.tags.edits import make_tag, pause_tag
 from django_idgen.ops.tags.outlook import outlook, outlooks
 from django_idgen.process.tags import TagUnknown, known_tag
-from tests.contrib.sharding.conftest import _shards, shards
 from tests.ops.test_tag_edits import source_of
-from tests.places import place
 from tests.sources.pool.test_project import project
-
-__all__ = ["_shards", "place", "shards"]
 
 YEAR = 365.25 * 86_400
 

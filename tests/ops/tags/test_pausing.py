@@ -23,12 +23,9 @@ from django_idgen.ops.tags.edits import make_tag, pause_tag, resume_tag, skip_ta
 from django_idgen.process import handlers
 from django_idgen.process.tags import TagsElsewhere, TagUnknown, find_tag
 from django_idgen.sources.database import DatabaseSource
-from tests.contrib.sharding.conftest import _shards, shards
 from tests.ops.test_tag_edits import source_of
-from tests.places import STEP, make_tables, place, sqlite
+from tests.places import STEP, make_tables, sqlite
 from tests.server_tools import execute
-
-__all__ = ["_shards", "place", "shards"]
 
 PATIENCE = 20.0
 ENDLESS = 400.0

@@ -19,7 +19,7 @@ from django_idgen.ops.upkeep import preload_segments
 from django_idgen.process import handlers
 from django_idgen.sources.pool.scripts import key_of
 from django_idgen.sources.pool.source import PoolSource
-from tests.redis_servers import RedisFarm, RedisServer, cache_alias, redis_farm
+from tests.redis_servers import RedisFarm, RedisServer, cache_alias
 from tests.segment_tools import Events
 from tests.sources.pool.shop import OwnedSource, pool
 from tests.sources.pool.test_project import idgen_on, project
@@ -32,12 +32,6 @@ def pooled(postgres: str, redis: str) -> Iterator[PoolSource]:
         source.fetch("t")  # makes the tag: 1..20
         source.refill("t", 40)
         yield source
-
-
-@pytest.fixture
-def farm() -> Iterator[RedisFarm]:
-    with redis_farm() as made:
-        yield made
 
 
 def stock(source: PoolSource) -> int:

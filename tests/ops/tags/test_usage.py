@@ -18,9 +18,7 @@ from django_idgen import segments
 from django_idgen.core.errors import ConfigurationError, InvalidTag, SegmentUnavailable
 from django_idgen.models import LeafAlloc, SegmentHistory
 from django_idgen.ops.tags.usage import Span, Usage, usage
-from tests.places import empty_sqlite, make_tables, place
-
-__all__ = ["place"]
+from tests.places import empty_sqlite, make_tables
 
 NOW = datetime(2026, 3, 10, 12, 34, 56, tzinfo=UTC)
 
