@@ -16,7 +16,6 @@ from django_idgen.core.segment import MAX_ID, Demand
 from django_idgen.models import LeafAlloc
 from django_idgen.ops import upkeep
 from django_idgen.ops.upkeep import preload_segments
-from django_idgen.process import handlers
 from django_idgen.settings.config import SettingsError, read_settings
 from tests.ports import free_port
 from tests.redis_servers import cache_alias
@@ -130,8 +129,12 @@ def test_a_tag_that_wakes_up_is_noticed_by_what_is_taken_of_its_pool(pooled: str
 
 
 def test_an_idle_tag_gets_nothing_and_is_not_even_written_to(pooled: str) -> None:
-    """It was fetched from once: its row stays as it was measured, run after run."""
+    """It was fetched from once: its row stays as it was measured, run after run.
+
+    A fetch of the source behind a pool leaves that to upkeep.
+    """
     use(STEP)
+    assert row(pooled).measured_at is None
     assert preload_segments()["tags"] == {}
     pass_time(pooled)
     measured = row(pooled)
@@ -175,6 +178,7 @@ def test_without_a_pool_it_says_so_and_fetches_nothing(server_alias: str) -> Non
         use(STEP)
         height = row(server_alias).max_id
         assert preload_segments() == {"pool": False, "tags": {}}
+        assert read_settings().segments.source.path != POOL
         assert row(server_alias).max_id == height
 
 
@@ -192,14 +196,14 @@ def test_the_outage_comes_from_the_settings_or_from_the_caller(pooled: str, redi
         preload_segments(-1)
 
 
-@pytest.mark.parametrize("value", [-1, "20 min", None])
-def test_an_impossible_outage_in_the_settings_is_refused(value: object) -> None:
+def test_an_impossible_outage_in_the_settings_is_refused() -> None:
     """As all settings are."""
-    with (
-        upkeep_on({"SEGMENTS": {"OPTIONS": {"outage": value}}}),
-        pytest.raises(SettingsError, match="'outage'"),
-    ):
-        read_settings()
+    for value in (-1, "20 min", None):
+        with (
+            upkeep_on({"SEGMENTS": {"OPTIONS": {"outage": value}}}),
+            pytest.raises(SettingsError, match="'outage'"),
+        ):
+            read_settings()
 
 
 def test_two_runs_at_once_repeat_nothing(pooled: str) -> None:
@@ -323,15 +327,3 @@ def test_tags_of_several_databases(
             found = done["tags"][tag]
             assert found["rate"] == pytest.approx(USED / HOUR, rel=0.1)
             assert found["after"] >= found["wanted"] > 0
-
-
-def test_what_is_fetched_for_the_pool_is_not_measured_as_used(pooled: str) -> None:
-    """The source behind a pool leaves that to upkeep, unless it is told otherwise."""
-    use(STEP)
-    assert row(pooled).measured_at is None
-    assert handlers.segments.allocator().source is source()
-
-
-def test_the_pool_is_the_default_of_nobody() -> None:
-    """A project that names none has none."""
-    assert read_settings().segments.source.path != POOL

@@ -43,7 +43,6 @@ from tests.upkeep_tools import (
 )
 
 ROOT = Path(__file__).parents[2]
-HOUR = timedelta(hours=1)
 
 
 @pytest.fixture
@@ -77,42 +76,29 @@ def test_renewal_moves_the_ends_and_takes_no_worker_id(alias: str) -> None:
     assert set(rows(alias).values_list("seen_at", flat=True)) == seen
 
 
-def test_a_holder_that_was_not_seen_is_left_to_expire(alias: str) -> None:
-    """After ``idle_after``, which is five windows unless told otherwise."""
-    kept, left = acquire().lease, acquire().lease
-    rows(alias).filter(worker=kept.worker).update(seen_at=timezone.now() - timedelta(seconds=880))
-    rows(alias).filter(worker=left.worker).update(seen_at=timezone.now() - timedelta(seconds=920))
-    assert renew_worker_leases() == {"default": {"renewed": 1}}
-    assert rows(alias).get(worker=left.worker).until == left.until
-
-
-def test_the_option_says_who_is_idle(server_alias: str) -> None:
-    """``idle_after`` of LEASES, in seconds."""
-    with upkeep_on(leases_on(server_alias, idle_after=7200)):
-        lease = acquire().lease
-        rows(server_alias).update(seen_at=timezone.now() - HOUR)
+def test_a_holder_that_was_not_seen_is_left_to_expire(server_alias: str) -> None:
+    """After ``idle_after`` seconds, an option of LEASES: five windows unless told otherwise."""
+    with upkeep_on(leases_on(server_alias)):
+        kept, left = acquire().lease, acquire().lease
+        for lease, ago in ((kept, 880), (left, 920)):
+            seen = timezone.now() - timedelta(seconds=ago)
+            rows(server_alias).filter(worker=lease.worker).update(seen_at=seen)
         assert renew_worker_leases() == {"default": {"renewed": 1}}
-    with upkeep_on(leases_on(server_alias, idle_after=600)):
-        assert renew_worker_leases() == {"default": {"renewed": 0}}
-    assert rows(server_alias).get(worker=lease.worker).until > lease.until
+        assert rows(server_alias).get(worker=left.worker).until == left.until
+    for idle_after, renewed in ((600, 1), (1000, 2)):
+        with upkeep_on(leases_on(server_alias, idle_after=idle_after)):
+            rows(server_alias).filter(worker=kept.worker).update(seen_at=timezone.now())
+            assert renew_worker_leases() == {"default": {"renewed": renewed}}
 
 
-@pytest.mark.parametrize("value", [179, 1_000_001, "15 min", None, True])
-def test_an_impossible_idle_after_is_refused(value: object) -> None:
+def test_an_impossible_idle_after_is_refused() -> None:
     """It is no shorter than a window: a holder renews by itself only now and then."""
-    with (
-        override_settings(IDGEN=leases_on("default", idle_after=value)),
-        pytest.raises(SettingsError, match=r"'idle_after'.* must be 180 to 1000000 seconds"),
-    ):
-        read_settings()
-
-
-def test_what_expired_before_a_late_run_stays_so(alias: str) -> None:
-    """A scheduler that was away for hours revives nothing: the worker id may be another's."""
-    lease = acquire().lease
-    rows(alias).update(until=lease.start + 1)
-    assert renew_worker_leases() == {"default": {"renewed": 0}}
-    assert rows(alias).get().until == lease.start + 1
+    for value in (179, 1_000_001, "15 min", None, True):
+        with (
+            override_settings(IDGEN=leases_on("default", idle_after=value)),
+            pytest.raises(SettingsError, match=r"'idle_after'.* must be 180 to 1000000 seconds"),
+        ):
+            read_settings()
 
 
 def test_two_runs_at_once_do_what_one_does(alias: str) -> None:
@@ -310,11 +296,12 @@ def test_pruning_says_which_database_failed(archive: str) -> None:
     assert "OperationalError" in raised.value.done[archive]["error"]
 
 
-@pytest.mark.parametrize("days", [-1, 36_501, "90", None, float("nan")])
-def test_an_impossible_number_of_days_is_refused(days: Any) -> None:
+def test_an_impossible_number_of_days_is_refused() -> None:
     """Before anything is deleted."""
-    with pytest.raises(ConfigurationError, match="'days' must be 0 to 36500"):
-        prune_history(days=days)
+    days: Any
+    for days in (-1, 36_501, "90", None, float("nan")):
+        with pytest.raises(ConfigurationError, match="'days' must be 0 to 36500"):
+            prune_history(days=days)
 
 
 # --- the tasks ----------------------------------------------------------------------
@@ -350,21 +337,18 @@ def test_late_messages_expire_before_they_pile_up() -> None:
         assert 0 < task.soft_time_limit < task.time_limit
 
 
-@pytest.mark.parametrize(
-    ("windows", "seconds"), [([], 60), ([180, 30], 10), ([600], 60), ([10], 3), ([1.5], 0.5)]
-)
-def test_leases_are_renewed_thrice_a_window(windows: list[float], seconds: float) -> None:
-    """By the shortest one, and once a minute at least; in whole seconds, if that is one or more."""
-    generators = {
-        "default" if not number else f"g{number}": {"LEASES": {"OPTIONS": {"window": window}}}
-        for number, window in enumerate(windows)
-    }
-    with override_settings(IDGEN={"GENERATORS": generators}):
-        assert tasks.renewed_every() == seconds
+def test_leases_are_renewed_thrice_a_window() -> None:
+    """By the shortest one, and once a minute at least; in whole seconds, if that is one or more.
 
-
-def test_a_schedule_needs_no_settings_that_work() -> None:
-    """Beat comes up, and the system checks say what is wrong."""
+    Settings that can't work are no matter of beat: it comes up, and the checks say what is wrong.
+    """
+    for windows, seconds in (([], 60), ([180, 30], 10), ([600], 60), ([10], 3), ([1.5], 0.5)):
+        generators = {
+            "default" if not number else f"g{number}": {"LEASES": {"OPTIONS": {"window": window}}}
+            for number, window in enumerate(windows)
+        }
+        with override_settings(IDGEN={"GENERATORS": generators}):
+            assert tasks.renewed_every() == seconds
     with override_settings(IDGEN={"GENERATORS": 7}):
         assert tasks.renewed_every() == 60
 

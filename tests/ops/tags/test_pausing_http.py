@@ -204,32 +204,21 @@ def test_the_service_is_not_passed_over_for_it(url: str) -> None:
 
 @pytest.mark.usefixtures("no_tags")
 @pytest.mark.urls("tests.contrib.old_servers.urls")
-@pytest.mark.parametrize(
-    ("path", "status", "said"),
-    [
-        ("/open/leaf/api/segment/get/orders", 500, "Result{id=-3, status=EXCEPTION}"),
-        ("/open/go/api/leaf?biz_tag=orders", 200, '"code":1001,"msg":"The tag is paused'),
-        ("/open/tinyid/id/nextId?bizType=orders", 200, '"code":6'),
-        ("/open/tinyid/id/nextIdSimple?bizType=orders", 200, ""),
-        ("/open/tinyid/id/nextSegmentId?bizType=orders", 200, "The tag is paused"),
-    ],
-)
-def test_earlier_servers_say_it_their_way(settings: Any, path: str, status: int, said: str) -> None:
+def test_earlier_servers_say_it_their_way(settings: Any) -> None:
     """As they tell of a tag that has no ids just now."""
     settings.IDGEN = {"GENERATORS": {"default": {}, "second": {}}}
-    make_tag("orders", step=5)
-    pause_tag("orders")
-    answer = Client().get(path)
-    assert (answer.status_code, said in answer.content.decode()) == (status, True)
-
-
-@pytest.mark.usefixtures("no_tags")
-@pytest.mark.urls("tests.contrib.old_servers.urls")
-def test_a_cosid_client_is_refused_as_well(settings: Any) -> None:
-    """409, in its own form."""
-    settings.IDGEN = {"GENERATORS": {"default": {}, "second": {}}}
-    make_tag("shop.orders", step=5)
-    pause_tag("shop.orders")
+    for tag in ("orders", "shop.orders"):
+        make_tag(tag, step=5)
+        pause_tag(tag)
+    for path, status, said in (
+        ("leaf/api/segment/get/orders", 500, "Result{id=-3, status=EXCEPTION}"),
+        ("go/api/leaf?biz_tag=orders", 200, '"code":1001,"msg":"The tag is paused'),
+        ("tinyid/id/nextId?bizType=orders", 200, '"code":6'),
+        ("tinyid/id/nextIdSimple?bizType=orders", 200, ""),
+        ("tinyid/id/nextSegmentId?bizType=orders", 200, "The tag is paused"),
+    ):
+        answer = Client().get(f"/open/{path}")
+        assert (answer.status_code, said in answer.content.decode()) == (status, True), path
     answer = Client().patch("/open/cosid/segments/shop/orders?step=5")
     assert (answer.status_code, answer.json()["code"]) == (409, "409")
     assert "paused" in answer.json()["msg"]

@@ -44,11 +44,18 @@ def refused(source: PoolSource) -> None:
 
 
 def test_what_lies_there_is_thrown_away(pooled: PoolSource) -> None:
-    """Nobody takes it while the tag is paused, nor afterwards: what comes then is new."""
+    """Nobody takes it while the tag is paused, nor afterwards: what comes then is new.
+
+    Whoever fills the pool meanwhile is told, and takes nothing from the database.
+    """
     pause_tag("t")
+    mark = LeafAlloc.objects.using("postgres").get(pk="t").max_id
     for _ in range(3):
         refused(pooled)
+        with pytest.raises(TagPaused):
+            pooled.refill("t", 1000)
     assert stock(pooled) == 0
+    assert LeafAlloc.objects.using("postgres").get(pk="t").max_id == mark
     resume_tag("t")
     assert pooled.fetch("t").start == 61
 
@@ -112,15 +119,6 @@ def test_what_was_fetched_above_it_stays_above_it(pooled: PoolSource) -> None:
     assert pooled.fetch("t").start >= 61
 
 
-def test_no_refill_reaches_a_paused_tag(pooled: PoolSource) -> None:
-    """Whoever fills the pool is told, and takes nothing from the database."""
-    pause_tag("t")
-    mark = LeafAlloc.objects.using("postgres").get(pk="t").max_id
-    with pytest.raises(TagPaused):
-        pooled.refill("t", 1000)
-    assert LeafAlloc.objects.using("postgres").get(pk="t").max_id == mark
-
-
 def test_a_tail_is_a_gap_though_redis_forgot_the_pause(pooled: PoolSource) -> None:
     """After a flush the database is asked, before a tail comes in."""
     pause_tag("t")
@@ -131,22 +129,19 @@ def test_a_tail_is_a_gap_though_redis_forgot_the_pause(pooled: PoolSource) -> No
     assert stock(pooled) == 0
 
 
-def test_a_tail_goes_into_a_new_pool_of_a_tag_that_is_not_paused(pooled: PoolSource) -> None:
-    """At once, for whoever comes next."""
-    pooled._own.client.delete(key_of(pooled.source.owner("t"), "t"))
-    pooled.give_back("t", [range(5, 21)])
-    assert list(pooled.fetch("t").ids()) == list(range(5, 21))
-
-
-def test_a_tail_is_a_gap_where_nobody_knows_whether_the_tag_is_paused(
+def test_a_tail_goes_into_a_new_pool_of_a_tag_that_is_known_not_to_be_paused(
     pooled: PoolSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its database is away, and Redis has just lost the pool: nothing is put in, or raised."""
+    """At once, for whoever comes next. Where the database is away, it is a gap, and no error."""
 
     def away(tag: str) -> bool:
         raise SegmentUnavailable(tag)
 
-    pooled._own.client.delete(key_of(pooled.source.owner("t"), "t"))
+    key = key_of(pooled.source.owner("t"), "t")
+    pooled._own.client.delete(key)
+    pooled.give_back("t", [range(5, 21)])
+    assert list(pooled.fetch("t").ids()) == list(range(5, 21))
+    pooled._own.client.delete(key)
     monkeypatch.setattr(pooled.source, "is_paused", away)
     pooled.give_back("t", [range(5, 21)])
     assert stock(pooled) == 0
