@@ -36,27 +36,22 @@ def alias(postgres: str, settings: Any) -> Iterator[str]:
     handlers.reset()
 
 
-@pytest.mark.parametrize(
-    ("period", "first", "later", "second"),
-    [
-        ("day", "2026-11-21-000001", timedelta(days=1), "2026-11-22-000001"),
-        ("month", "2026-11-000001", timedelta(days=10), "2026-12-000001"),
-        ("year", "2026-000001", timedelta(days=60), "2027-000001"),
-    ],
-)
-def test_each_period_begins_at_one(
-    alias: str, period: str, first: str, later: timedelta, second: str
-) -> None:
+def test_each_period_begins_at_one(alias: str) -> None:
     """And goes on in rows of their own."""
-    numbers = PeriodNumbers("orders", period=period)
-    with time_machine.travel(NOON, tick=False) as travel:
-        assert [numbers.next(), numbers.next()] == [first, first[:-1] + "2"]
-        travel.shift(later)
-        assert numbers.next() == second
-    tags = LeafAlloc.objects.using(alias).filter(biz_tag__startswith="orders.")
-    assert sorted(tag.pk for tag in tags) == sorted(
-        f"orders.{text.rpartition('-')[0]}" for text in (first, second)
-    )
+    for period, first, days, second in (
+        ("day", "2026-11-21-000001", 1, "2026-11-22-000001"),
+        ("month", "2026-11-000001", 10, "2026-12-000001"),
+        ("year", "2026-000001", 60, "2027-000001"),
+    ):
+        numbers = PeriodNumbers(period, period=period)
+        with time_machine.travel(NOON, tick=False) as travel:
+            assert [numbers.next(), numbers.next()] == [first, first[:-1] + "2"]
+            travel.shift(timedelta(days=days))
+            assert numbers.next() == second
+        tags = LeafAlloc.objects.using(alias).filter(biz_tag__startswith=f"{period}.")
+        assert sorted(tag.pk for tag in tags) == sorted(
+            f"{period}.{text.rpartition('-')[0]}" for text in (first, second)
+        )
 
 
 def test_at_midnight_no_number_comes_twice() -> None:
@@ -121,22 +116,16 @@ def test_its_tags_are_made_where_others_have_to_be_there(alias: str, settings: A
             numbers.next()
 
 
-@pytest.mark.parametrize(
-    ("tag", "options", "said"),
-    [
-        ("orders", {"period": "week"}, "one of day, month, year, not 'week'"),
-        ("orders", {"digits": 0}, "1 to 18, not 0"),
-        ("orders", {"digits": "6"}, "1 to 18, not '6'"),
-    ],
-)
-def test_what_cannot_work_is_refused(tag: str, options: dict[str, Any], said: str) -> None:
-    """When it is made."""
-    with pytest.raises(ConfigurationError, match=said):
-        PeriodNumbers(tag, **options)
-
-
-@pytest.mark.parametrize("tag", ["", " x", "x" * 120])
-def test_a_tag_leaves_room_for_the_period(tag: str) -> None:
-    """128 characters in all."""
-    with pytest.raises(InvalidTag):
-        PeriodNumbers(tag)
+def test_what_cannot_work_is_refused() -> None:
+    """When it is made. A tag leaves room for the period: it has 128 characters in all."""
+    refused: dict[str, Any]
+    for refused, said in (
+        ({"period": "week"}, "one of day, month, year, not 'week'"),
+        ({"digits": 0}, "1 to 18, not 0"),
+        ({"digits": "6"}, "1 to 18, not '6'"),
+    ):
+        with pytest.raises(ConfigurationError, match=said):
+            PeriodNumbers("orders", **refused)
+    for tag in ("", " x", "x" * 120):
+        with pytest.raises(InvalidTag):
+            PeriodNumbers(tag)

@@ -19,6 +19,7 @@ from tests.app.models import Invoice
 from tests.ops.native.conftest import INSERT, TAG, Shop, on, unless_busy
 from tests.places import idgen_on
 from tests.server_tools import at_once, make_tables
+from tests.tiers import long
 
 RUN_OUT = re.compile(r"maximum value|run out")
 RETURNING = f"{INSERT} RETURNING id"
@@ -242,8 +243,18 @@ def test_what_resets_sequences_leaves_ours_alone(postgres: str) -> None:
         assert shop.insert() == [7]
 
 
-@pytest.mark.parametrize("pair", [("postgres", "mariadb"), ("mariadb", "postgres")])
-def test_the_tag_may_be_in_another_database(postgres: str, mariadb: str, pair: Any) -> None:
+PAIRS = [("postgres", "another"), *long(("postgres", "mariadb"), ("mariadb", "postgres"))]
+
+
+@pytest.fixture(params=PAIRS, ids="-".join)
+def pair(request: pytest.FixtureRequest) -> tuple[str, str]:
+    """The aliases of two databases."""
+    for alias in request.param:
+        request.getfixturevalue(alias)
+    return request.param  # type: ignore[no-any-return]
+
+
+def test_the_tag_may_be_in_another_database(pair: tuple[str, str]) -> None:
     """Segments come from there, and nothing is written there besides."""
     rows, tags = pair
     with on(rows, idgen_on(tags)) as shop:
@@ -257,15 +268,15 @@ def test_the_tag_may_be_in_another_database(postgres: str, mariadb: str, pair: A
 
 
 def test_databases_that_share_the_tag(
-    postgres: str, mariadb: str, monkeypatch: pytest.MonkeyPatch
+    pair: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The sequence counts by their number, whichever of them gave the segment."""
-    source = {"BACKEND": SHARDED, "OPTIONS": {"databases": [postgres, mariadb]}}
+    source = {"BACKEND": SHARDED, "OPTIONS": {"databases": list(pair)}}
     idgen = {"SEGMENTS": {"SOURCE": source, "OPTIONS": {"default_step": 20}}}
     grants = Grants(monkeypatch)
-    for alias in (postgres, mariadb):
+    make_tables(pair[1])
+    for alias in pair:
         with on(alias, idgen) as shop:
-            make_tables(mariadb)
             shop.command(TAG, "--length", "100")
             theirs = shop.insert(60)
             ours = by_django(shop, 60)
