@@ -52,6 +52,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in long]
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A test whose mark names a server that is not there is skipped, before its fixtures."""
+    for mark in item.iter_markers("django_db"):
+        for name in mark.kwargs.get("databases") or ():
+            if name in SERVERS:
+                servers.require(name)
+
+
 @pytest.fixture(scope="session")
 def _databases(django_db_blocker: Any) -> Iterator[set[str]]:
     """Names of the servers on which this process has made its database."""

@@ -27,6 +27,7 @@ from django_idgen.process.tags import find_tag
 from django_idgen.signals import segment_skipped
 from django_idgen.sources.database import DatabaseSource
 from django_idgen.sources.server import ServerSource
+from tests import servers
 from tests.aliases import alias as alias
 from tests.aliases import on_every_database
 from tests.app.models import Car, Document, Folder, Invoice, Receipt, Ticket, Vehicle
@@ -285,6 +286,7 @@ def test_where_a_test_forbids_the_database_of_the_tags(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The marks are in this process then: they go past the rows, and nobody warns."""
+    servers.require("postgres")
     with override_settings(IDGEN=idgen_on("postgres")):
         load(tmp_path, "default", 1, 2, 3)
         assert created("default") == [4, 5, 6]
