@@ -14,7 +14,7 @@ from django.db import OperationalError, connections
 from django_idgen.settings import config as conf
 from tests import servers, tiers
 from tests.patience import SHIPPED_TIMEOUT
-from tests.threads import wait_for_threads
+from tests.server_tools import wait_for_threads
 
 SERVERS = ("postgres", "mariadb")
 DATABASE = f"idgen_test_{os.getpid()}"

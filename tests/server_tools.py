@@ -18,8 +18,7 @@ from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.db.connection import home_connection
 from django_idgen.db.tables import bring_up
 from tests import servers, warm
-from tests.ports import free_port
-from tests.threads import wait_for_threads
+from tests.servers import free_port
 from tests.wires import COMMIT, LossyWire
 
 T = TypeVar("T")
@@ -40,6 +39,34 @@ def sessions(alias: str) -> int:
     while (count := int(execute(alias, sql)[0][0])) and SYSTEM_CLOCK.stopwatch() < deadline:
         SYSTEM_CLOCK.sleep(0.01)
     return count
+
+
+THREAD_PATIENCE = 30
+"""Seconds that a thread may take, on a loaded machine."""
+
+
+def wait_for_threads(*aliases: str) -> None:
+    """Come back when no thread uses the databases ``aliases`` any more, unless it hangs.
+
+    Before they are other databases, or are gone: a thread closes the connections of the
+    aliases that are there at its end.
+    """
+    # A LoaderPool and questions first: they have the loaders of the databases work for them.
+    for names in (("idgen-fetch-", "idgen-readiness"), tuple(f"idgen-{each}" for each in aliases)):
+        for thread in threading.enumerate():
+            if thread.name.startswith(names):
+                _join(thread)
+
+
+def _join(thread: threading.Thread) -> None:
+    deadline = SYSTEM_CLOCK.stopwatch() + THREAD_PATIENCE
+    while SYSTEM_CLOCK.stopwatch() < deadline:
+        try:
+            thread.join(THREAD_PATIENCE)
+        except RuntimeError:
+            SYSTEM_CLOCK.sleep(0.01)  # it is on the list, and just being started
+        else:
+            return
 
 
 def execute(alias: str, sql: str) -> list[Any]:

@@ -16,7 +16,7 @@ from django_idgen.contrib.old_servers import cosid, finger_mark, go_leaf, leaf, 
 from django_idgen.ops import health
 from django_idgen.ops.probes import Probes
 from django_idgen.process import handlers
-from tests.ports import free_port
+from tests.servers import free_port
 
 ALIAS = "reports"
 

@@ -14,7 +14,6 @@ import redis as redis_py
 
 from django_idgen.core.errors import ConfigurationError, RegistryUnavailable
 from django_idgen.db.redis_client import OwnRedis, raw_client
-from tests.ports import free_port
 from tests.redis_servers import (
     RedisFarm,
     RedisServer,
@@ -22,6 +21,7 @@ from tests.redis_servers import (
     redis_farm,
     sentinel_options,
 )
+from tests.servers import free_port
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from django.db import connections
 
 from tests import servers, warm
-from tests.ports import free_port
+from tests.servers import free_port
 from tests.tiers import long
 
 MANAGE = Path(__file__).parents[2] / "example_project" / "manage.py"

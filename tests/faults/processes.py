@@ -24,7 +24,7 @@ import pytest
 from django.db import connections
 
 from tests import server_tools, warm
-from tests.ports import free_port
+from tests.servers import free_port
 from tests.tiers import LONG, long
 
 Taken = dict[str, Any]

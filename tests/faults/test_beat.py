@@ -15,7 +15,8 @@ from django_idgen.contrib.old_servers.cosid import Instance, MachineIds
 from django_idgen.core.errors import NoFreeWorker
 from django_idgen.process import factory
 from django_idgen.settings.config import read_settings
-from tests.private_postgres import PostgresServer, pointing_at, postgres_farm
+from tests.own_servers import pointing_at
+from tests.private_postgres import PostgresServer, postgres_farm
 from tests.server_tools import send, stop_between_transactions
 from tests.tiers import LONG, long
 from tests.upkeep_tools import POOL, forget_redis, redis_leases_on, upkeep_on

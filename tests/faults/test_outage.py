@@ -15,7 +15,7 @@ from django_idgen.db.connection import SOCKET_TIMEOUT
 from tests.tiers import LONG, long
 
 from .callers import Callers
-from .outages import OwnServer, own_mariadb, own_postgres
+from .outages import Outages, own_mariadb, own_postgres
 from .processes import PATIENCE, eventually
 
 ALIAS = "private"
@@ -30,14 +30,14 @@ PACE = 1000
 
 
 @pytest.fixture(scope="module", params=["postgres", "mariadb"])
-def cluster(request: pytest.FixtureRequest, django_db_blocker: Any) -> Iterator[OwnServer]:
+def cluster(request: pytest.FixtureRequest, django_db_blocker: Any) -> Iterator[Outages]:
     open_server = {"postgres": own_postgres, "mariadb": own_mariadb}[request.param]
     with django_db_blocker.unblock(), open_server(ALIAS) as server:
         yield server
 
 
 @pytest.fixture
-def server(cluster: OwnServer, django_db_blocker: Any) -> Iterator[OwnServer]:
+def server(cluster: Outages, django_db_blocker: Any) -> Iterator[Outages]:
     """A server of these tests' own, which ``ALIAS`` leads to."""
     with django_db_blocker.unblock():
         yield cluster
@@ -59,7 +59,7 @@ def idgen(step: int, **options: Any) -> override_settings:
 
 @pytest.mark.parametrize("how", ["crashed", "hung"])
 def test_ids_flow_again_by_themselves(
-    server: OwnServer, how: str, request: pytest.FixtureRequest
+    server: Outages, how: str, request: pytest.FixtureRequest
 ) -> None:
     """With all used up each caller is told so at its deadline; then ids come as before.
 
@@ -103,7 +103,7 @@ def is_chained(error: BaseException) -> bool:
 
 
 @pytest.mark.parametrize("how", ["crashed", *long("hung")])
-def test_an_outage_is_not_noticed_with_ids_in_the_buffer(server: OwnServer, how: str) -> None:
+def test_an_outage_is_not_noticed_with_ids_in_the_buffer(server: Outages, how: str) -> None:
     """Loads fail again and again meanwhile, and no caller waits, fails, or is held up by it.
 
     Those of the other kind of ids neither. Afterwards the buffer fills by itself.

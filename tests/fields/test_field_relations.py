@@ -9,7 +9,6 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from django_idgen import segments
-from tests.aliases import on_every_database
 from tests.app.models import (
     Car,
     Comment,
@@ -24,6 +23,7 @@ from tests.app.models import (
     Vehicle,
     Voucher,
 )
+from tests.places import on_every_database
 
 pytestmark = on_every_database
 

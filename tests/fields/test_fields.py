@@ -20,7 +20,6 @@ from django.test.utils import CaptureQueriesContext
 
 from django_idgen import segments
 from django_idgen.fields import SegmentAutoField, SnowflakeField
-from tests.aliases import on_every_database
 from tests.app.models import (
     Counter,
     Document,
@@ -33,6 +32,7 @@ from tests.app.models import (
     Ticket,
 )
 from tests.fields.conftest import KEYED, keyed
+from tests.places import on_every_database
 
 pytestmark = on_every_database
 

@@ -20,7 +20,6 @@ from django.test.utils import CaptureQueriesContext
 from django.views.generic import UpdateView
 
 from django_idgen.fields import SegmentAutoField, SnowflakeAutoField
-from tests.aliases import on_every_database
 from tests.app.models import (
     Car,
     Counter,
@@ -34,6 +33,7 @@ from tests.app.models import (
     Vehicle,
 )
 from tests.fields.conftest import KEYED, keyed
+from tests.places import on_every_database
 
 pytestmark = [on_every_database, pytest.mark.usefixtures("warm")]
 

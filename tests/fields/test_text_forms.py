@@ -16,9 +16,9 @@ from django.test.utils import isolate_apps
 from django_idgen.core.encoding import ALPHABETS, TextForm
 from django_idgen.core.errors import InvalidId
 from django_idgen.fields import SegmentIdField, SnowflakeField
-from tests.aliases import on_every_database
 from tests.app.models import Bill, Customer, Purchase
 from tests.fields.conftest import FOUR, NO_IDS
+from tests.places import on_every_database
 
 WRONG_OPTIONS: list[dict[str, Any]] = [
     {"text_form": "base64"},

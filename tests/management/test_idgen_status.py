@@ -25,8 +25,7 @@ from django_idgen.process import handlers
 from tests import servers, warm
 from tests.places import make_tables
 from tests.places import place as place
-from tests.server_tools import execute, sessions
-from tests.threads import wait_for_threads
+from tests.server_tools import execute, sessions, wait_for_threads
 
 
 def shown(*words: str, **options: Any) -> str:

@@ -28,11 +28,10 @@ from django_idgen.signals import segment_skipped
 from django_idgen.sources.database import DatabaseSource
 from django_idgen.sources.server import ServerSource
 from tests import servers
-from tests.aliases import alias as alias
-from tests.aliases import on_every_database
 from tests.app.models import Car, Document, Folder, Invoice, Receipt, Ticket, Vehicle
 from tests.ops.doctor.asking import doctor, findings
-from tests.places import STEP, idgen_on, make_tables, using
+from tests.places import STEP, idgen_on, make_tables, on_every_database, using
+from tests.places import alias as alias
 from tests.places import place as place
 
 TAG = "app.invoice"

@@ -19,7 +19,7 @@ from django_idgen.process.tags import TagUnknown, find_tag
 from django_idgen.settings.config import SettingsError, read_settings
 from tests.app.models import Invoice
 from tests.places import idgen_on
-from tests.ports import free_port
+from tests.servers import free_port
 
 
 def strict(alias: str, **rest: Any) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from django_idgen.core.errors import LeaseError, RegistryUnavailable, SegmentUna
 from django_idgen.models import LeafAlloc
 from django_idgen.process import handlers
 from tests.places import Invoice, idgen_on, using
-from tests.ports import free_port
+from tests.servers import free_port
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from tests.ports import free_port
+from tests.servers import free_port
 from tests.wires import TcpProxy
 
 Said = tuple[int, dict[str, str], bytes]

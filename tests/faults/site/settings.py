@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 
-from tests.mysql_driver import use_pymysql_for_mysqlclient
 from tests.patience import PATIENT_TIMEOUT, wait_patiently
+from tests.servers import use_pymysql_for_mysqlclient
 
 use_pymysql_for_mysqlclient()
 wait_patiently()
