@@ -217,6 +217,13 @@ REFUSED: list[tuple[Any, list[str]]] = [
         {"SEGMENTS": {"OPTIONS": {"longest_chain": 8}}},
         ["IDGEN['SEGMENTS']['OPTIONS'] has the key 'longest_chain'", "removed", "Leave it out"],
     ),
+    *(
+        (
+            {"SEGMENTS": {"OPTIONS": {"make_tags": value}}},
+            ["OPTIONS']['make_tags'] must be True or False", repr(value)],
+        )
+        for value in (None, 1, "no")
+    ),
     ({"SEGMENTS": {"SOURCE": {"OPTIONS": {"database": "nowhere"}}}}, ["'nowhere'"]),
     (
         {"SEGMENTS": {"SOURCE": {**SHARDED, "OPTIONS": {"databases": []}}}},

@@ -115,6 +115,15 @@ def test_nested_forks(site: Site) -> None:
         check_end(site, parent, 5)
 
 
+def test_a_child_takes_nothing_of_its_parents_tick(sqlite_site: Site) -> None:
+    """I5: Python's fork hook drops what a tick of 30 s has left, before anyone can take of it."""
+    layout = {"time": 28, "worker": 10, "sequence": 12, "tick": 30}
+    sqlite_site.set_idgen({"GENERATORS": {"default": {"LAYOUT": layout}}})
+    with sqlite_site.python(PREPARE + NESTED.format(child="end", grandchild="end")) as parent:
+        check_end(sqlite_site, parent, 5)
+    assert_workers_differ(sqlite_site.recorded())
+
+
 def test_a_child_that_vanishes(sqlite_site: Site) -> None:
     """After os._exit() the child's worker id stays taken until it expires, and no other's."""
     site = sqlite_site
