@@ -139,6 +139,15 @@ def redis() -> Iterator[str]:
         yield alias
 
 
+@pytest.fixture
+def farm() -> Iterator[Any]:
+    """Redis servers of the test's own, a new one for each ``farm.server()``."""
+    from tests.redis_servers import redis_farm
+
+    with redis_farm() as farm:
+        yield farm
+
+
 @pytest.fixture(scope="session")
 def zookeeper() -> Iterator[Any]:
     """A ZooKeeper that the tests of a worker share: keep to namespaces of the test's own."""

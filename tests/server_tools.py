@@ -173,25 +173,38 @@ def python(
 
 
 @contextmanager
-def unreachable(alias: str) -> Iterator[None]:
-    """A block in which nothing listens where the database ``alias`` was."""
+def configured(alias: str, **changes: Any) -> Iterator[None]:
+    """The database ``alias`` with other settings, for connections that are made in the block."""
     settings = connections.settings[alias]
+    before = dict(settings)
     connections[alias].close()
-    port, settings["PORT"] = settings["PORT"], str(free_port())
+    settings.update(changes)
     try:
         yield
     finally:
-        settings["PORT"] = port
         connections[alias].close()
+        settings.clear()
+        settings.update(before)
 
 
 @contextmanager
-def one_more(alias: str) -> Iterator[str]:
+def unreachable(alias: str) -> Iterator[None]:
+    """A block in which nothing listens where the database ``alias`` was."""
+    with configured(alias, PORT=str(free_port())):
+        yield
+
+
+@contextmanager
+def one_more(alias: str, **changes: Any) -> Iterator[str]:
     """The alias of a database beside ``alias``, where nothing listens."""
-    connections.settings["gone"] = {**connections.settings[alias], "PORT": str(free_port())}
+    given = {**connections.settings[alias], **changes, "PORT": str(free_port())}
+    connections.settings["gone"] = given
     try:
         yield "gone"
     finally:
+        wait_for_threads("gone")
+        if hasattr(connections._connections, "gone"):
+            del connections["gone"]
         del connections.settings["gone"]
 
 
@@ -199,14 +212,9 @@ def one_more(alias: str) -> Iterator[str]:
 def lossy_wire(alias: str) -> Iterator[LossyWire]:
     """Lay a wire that can lose commits between our connections and the server of ``alias``."""
     settings = connections.settings[alias]
-    host, port = settings["HOST"], settings["PORT"]
-    wire = LossyWire((host, int(port)), COMMIT)
-    settings.update(HOST="127.0.0.1", PORT=str(wire.port))
+    wire = LossyWire((settings["HOST"], int(settings["PORT"])), COMMIT)
     options = dict(settings.get("OPTIONS") or {})
     if alias == "postgres":
-        settings["OPTIONS"] = {**options, "gssencmode": "disable", "sslmode": "disable"}
-    try:
+        options |= {"gssencmode": "disable", "sslmode": "disable"}
+    with closing(wire), configured(alias, HOST="127.0.0.1", PORT=str(wire.port), OPTIONS=options):
         yield wire
-    finally:
-        settings.update(HOST=host, PORT=port, OPTIONS=options)
-        wire.close()

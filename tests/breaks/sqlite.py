@@ -33,7 +33,7 @@ BREAKS = (
         FILE,
         "return inode != self._opened or self._was_written_over(written)",
         "return self._was_written_over(written)",
-        (f"{TESTS}::test_an_old_copy_that_is_put_back_at_once_is_noticed",),
+        (f"{TESTS}::test_an_old_copy_of_the_file_is_noticed[at once]",),
     ),
     Break(
         "an old copy that was written over the file is believed",

@@ -21,7 +21,7 @@ from django_idgen.core.errors import TimeExhausted
 from django_idgen.fields import SegmentAutoField, SegmentIdField, SnowflakeAutoField, SnowflakeField
 from tests import servers, warm
 from tests.app import models as app
-from tests.redis_servers import RedisFarm, cache_alias, redis_farm
+from tests.redis_servers import RedisFarm, cache_alias
 
 
 def ids(messages: list[CheckMessage]) -> list[str]:
@@ -44,7 +44,7 @@ def check_field(field: models.Field[Any, Any]) -> list[CheckMessage]:
 
 
 def test_good_fields_pass() -> None:
-    """Fields as the documentation shows them raise no message."""
+    """Fields as the documentation shows them, and aliases of the settings, raise no message."""
     for field in (
         SnowflakeField(primary_key=True),
         SnowflakeField(primary_key=True, generator="default", eager=True),
@@ -53,6 +53,9 @@ def test_good_fields_pass() -> None:
         SegmentAutoField(primary_key=True),
     ):
         assert check_field(field) == []
+    with override_settings(IDGEN={"GENERATORS": {"orders": {}}}):
+        for generator in ("orders", "default"):
+            assert check_field(SnowflakeField(primary_key=True, generator=generator)) == []
 
 
 FAULTS: list[tuple[list[Any], str, list[Any], str]] = [
@@ -129,13 +132,6 @@ def test_other_ways_to_be_unique() -> None:
     assert ids(elsewhere.check()) == ["django_idgen.W009"]
 
 
-@override_settings(IDGEN={"GENERATORS": {"orders": {}}})
-def test_a_generator_of_the_settings_is_known() -> None:
-    """An alias that the settings have passes, and the default one stays."""
-    assert check_field(SnowflakeField(primary_key=True, generator="orders")) == []
-    assert check_field(SnowflakeField(primary_key=True)) == []
-
-
 @override_settings(IDGEN={})
 def test_scrambling_needs_a_key() -> None:
     """E009 before the first page that can't be shown; with a key all is well."""
@@ -166,11 +162,6 @@ def test_a_project_that_forgot_the_app_is_told() -> None:
 
 
 # --- settings -----------------------------------------------------------------
-
-
-def test_no_settings_pass() -> None:
-    """A project that sets nothing has nothing to be told."""
-    assert checks.check_settings() == []
 
 
 def test_impossible_settings_are_named() -> None:
@@ -384,12 +375,6 @@ def test_ids_without_the_app_say_what_is_missing() -> None:
 REDIS = "django_redis.cache.RedisCache"
 LEASES = {"BACKEND": "django_idgen.leases.redis.RedisLeases", "OPTIONS": {"alias": "ids"}}
 CHECKPOINTED = "django_idgen.leases.checkpointed.CheckpointedLeases"
-
-
-@pytest.fixture
-def farm() -> Iterator[RedisFarm]:
-    with redis_farm() as farm:
-        yield farm
 
 
 def entry(location: Any) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -31,11 +30,12 @@ from django_idgen.leases.database import DatabaseLeases
 from django_idgen.process import factory, handlers
 from django_idgen.testing import no_registry
 from tests import places
+from tests.faults.processes import eventually
 from tests.leases.server.shop import SHOP
 from tests.places import STEP
 from tests.places import place as place
 from tests.segment_tools import LIMIT, in_child
-from tests.server_tools import at_once, execute, sessions
+from tests.server_tools import at_once, configured, execute, sessions
 
 SESSION_OF = {"postgres": "SELECT pg_backend_pid()", "mariadb": "SELECT connection_id()"}
 
@@ -48,14 +48,6 @@ def session_of(connection: BaseDatabaseWrapper) -> int:
 
 PATIENCE = 60
 """Seconds that a job may take, its connection included, on a busy machine."""
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Give other threads, and the server, their time; the test fails if it never comes true."""
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_a_job_runs_on_a_connection_of_its_own(server_alias: str) -> None:
@@ -82,7 +74,7 @@ def test_many_threads_leave_no_connection(server_alias: str) -> None:
     execute(server_alias, "SELECT 1")
     own = own_connection(server_alias)
     at_once(10, lambda _: own.run(session_of, timeout=PATIENCE))
-    wait_until(lambda: sessions(server_alias) == 0)
+    eventually(lambda: sessions(server_alias) == 0)
 
 
 def test_what_a_job_raises_comes_to_the_caller_and_the_next_starts_clean(
@@ -141,22 +133,16 @@ def test_a_job_that_fails_within_a_job_leaves_that_ones_connection(server_alias:
         return session_of(db) == before, connections[server_alias] is db
 
     assert own.run(outer, timeout=PATIENCE) == (True, True)
-    wait_until(lambda: sessions(server_alias) == 0)
+    eventually(lambda: sessions(server_alias) == 0)
 
 
 def test_no_pool_and_no_transaction_of_the_projects_settings(postgres: str) -> None:
     """A pool may be used up by the callers who wait for us; ATOMIC_REQUESTS is not for us."""
-    settings = connections.settings[postgres]
-    configured = dict(settings)
-    settings.update(OPTIONS={"pool": True, "isolation_level": 4}, ATOMIC_REQUESTS=True)
-    settings.update(CONN_MAX_AGE=600, AUTOCOMMIT=False)
-    try:
+    theirs = {"OPTIONS": {"pool": True, "isolation_level": 4}, "ATOMIC_REQUESTS": True}
+    with configured(postgres, **theirs, CONN_MAX_AGE=600, AUTOCOMMIT=False):
         found: dict[str, Any] = OwnConnection(postgres).run(
             lambda db: {**db.settings_dict}, timeout=PATIENCE
         )
-    finally:
-        settings.clear()
-        settings.update(configured)
     assert set(found["OPTIONS"]) == {"connect_timeout", "tcp_user_timeout"}
     assert found["AUTOCOMMIT"] is True
     assert found["ATOMIC_REQUESTS"] is False
@@ -183,7 +169,7 @@ def test_without_a_thread_the_callers_connection_comes_through(
         assert session_of(before) != other
         assert before.in_atomic_block
     assert execute(server_alias, "SELECT count(*) FROM kept")[0][0] == 1
-    wait_until(lambda: sessions(server_alias) == 0)
+    eventually(lambda: sessions(server_alias) == 0)
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
@@ -252,7 +238,7 @@ def test_the_guard_goes_with_its_connection(postgres: str) -> None:
     own = OwnConnection(postgres)
     name = f"idgen-guard-{postgres}"
     assert own.run(lambda db: any(t.name == name for t in threading.enumerate()), timeout=PATIENCE)
-    wait_until(lambda: all(t.name != name for t in threading.enumerate()))
+    eventually(lambda: all(t.name != name for t in threading.enumerate()))
 
 
 # --- which store a database's marks are in, as test runners change databases ---
