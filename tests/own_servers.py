@@ -134,7 +134,10 @@ class Farm(Generic[S]):
 
 
 class DatabaseServer(OwnServer):
-    """A server that an alias of DATABASES can lead to."""
+    """A server that an alias of DATABASES can lead to.
+
+    It is taken away ``how``: ``crashed`` (connections are refused) or ``hung`` (it is silent).
+    """
 
     engine: str
     user: str
@@ -153,6 +156,17 @@ class DatabaseServer(OwnServer):
             "NAME": self.name,
             "OPTIONS": {},
         }
+
+    def take_away(self, how: str) -> None:
+        self.kill() if how == "crashed" else self.pause()
+
+    def bring_back(self, how: str) -> float:
+        """The last moment (of ``time.monotonic``) at which it did not answer yet."""
+        if how == "crashed":
+            return self.start_and_watch()
+        moment = time.monotonic()
+        self.resume()
+        return moment
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,7 +15,7 @@ from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 
 from tests import servers
-from tests.own_servers import OwnServer, eventually
+from tests.own_servers import Farm, OwnServer, eventually
 from tests.servers import free_port
 
 JAR = Path("/usr/share/java/zookeeper.jar")
@@ -114,13 +114,11 @@ class ZooKeeper(OwnServer):
 @contextmanager
 def zookeeper() -> Iterator[ZooKeeper]:
     """A server that runs alone."""
-    with TemporaryDirectory(dir=servers.fast_directory()) as directory:
-        server = ZooKeeper(Path(directory))
-        try:
-            server.start()
-            yield server
-        finally:
-            server.kill()
+    with (
+        TemporaryDirectory(dir=servers.fast_directory()) as directory,
+        closing(Farm(Path(directory))) as farm,
+    ):
+        yield farm.started(ZooKeeper(farm.place()))
 
 
 @contextmanager

@@ -110,22 +110,19 @@ def test_a_driver_that_is_missing_is_one_line() -> None:
     )
 
 
-def test_mariadb_has_its_name() -> None:
-    """It goes the way of MySQL."""
-    servers.require("mariadb")
-    url = servers.URLS["mariadb"].rpartition("/")[0].replace("mysql://", "mariadb://")
-    done = manage(f"{url}/no_shop_yet", "migrate")
-    assert "There is no database 'no_shop_yet' on that server." in done.stderr
-
-
 @pytest.mark.parametrize(
-    ("server", "advice"),
-    [("postgres", "Make it: createdb -h "), ("mariadb", "Make it: mariadb-admin -h ")],
+    ("server", "scheme", "advice"),
+    [
+        ("postgres", "postgres", "Make it: createdb -h "),
+        ("mariadb", "mysql", "Make it: mariadb-admin -h "),
+        ("mariadb", "mariadb", "Make it: mariadb-admin -h "),
+    ],
 )
-def test_a_database_that_is_missing_is_one_line(server: str, advice: str) -> None:
-    """The line has the command that makes it; there is no traceback."""
+def test_a_database_that_is_missing_is_one_line(server: str, scheme: str, advice: str) -> None:
+    """The line has the command that makes it; there is no traceback. MariaDB has its own name."""
     servers.require(server)
-    done = manage(servers.URLS[server].rpartition("/")[0] + "/no_shop_yet", "quickstart")
+    host = servers.URLS[server].rpartition("/")[0].partition("://")[2]
+    done = manage(f"{scheme}://{host}/no_shop_yet", "quickstart")
     assert done.returncode == 1
     assert "There is no database 'no_shop_yet' on that server." in done.stderr
     assert advice in done.stderr

@@ -23,9 +23,10 @@ from typing import Any
 import pytest
 from django.db import connections
 
-from tests import server_tools, warm
+from tests import server_tools, servers, warm
 from tests.servers import free_port
 from tests.tiers import LONG, long
+from tests.upkeep_tools import forget_redis, redis_leases_on
 
 Taken = dict[str, Any]
 
@@ -272,6 +273,19 @@ def assert_workers_differ(taken: Iterable[Taken]) -> None:
         processes[entry["worker"]].add(entry["pid"])
     shared = {worker: pids for worker, pids in processes.items() if len(pids) > 1}
     assert not shared, f"worker ids of several processes: {shared}"
+
+
+@contextmanager
+def worker_ids_from_redis(site: Site, redis: str) -> Iterator[Site]:
+    """``site``, with worker ids from the shared Redis, with its database as their root."""
+    backend = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": servers.REDIS["redis"]}
+    site.set_idgen(redis_leases_on("shared", "default"))
+    site.environment.update(
+        DJANGO_SETTINGS_MODULE="tests.faults.site.redis_settings",
+        SITE_CACHES=json.dumps({"shared": backend}),
+    )
+    yield site
+    forget_redis(redis, site.alias)
 
 
 def database_settings(alias: str) -> dict[str, Any]:

@@ -354,24 +354,6 @@ def server(postgres: str) -> Iterator[PostgresServer]:
             yield made
 
 
-@contextmanager
-def crashed(server: PostgresServer) -> Iterator[None]:
-    """The server is gone: connections are refused."""
-    server.stop()
-    yield
-    server.start()
-
-
-@contextmanager
-def hung(server: PostgresServer) -> Iterator[None]:
-    """The server holds its connections, accepts new ones, and says nothing."""
-    server.pause()
-    try:
-        yield
-    finally:
-        server.resume()
-
-
 TAG = "load"
 LOAD = f"""
 from pathlib import Path
@@ -409,10 +391,11 @@ def is_ready(worker: Running) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("broker", "away"), [pytest.param("redis", hung, marks=pytest.mark.long), ("rabbitmq", crashed)]
+    ("broker", "how"),
+    [pytest.param("redis", "hung", marks=pytest.mark.long), ("rabbitmq", "crashed")],
 )
 def test_a_database_that_is_away_under_load_is_not_felt(
-    broker: str, away: Any, postgres: str, server: PostgresServer, redis: str, tmp_path: Path
+    broker: str, how: str, postgres: str, server: PostgresServer, redis: str, tmp_path: Path
 ) -> None:
     """Segments lie ready by forecast, the lease lasts: no error, and no id twice.
 
@@ -432,10 +415,11 @@ def test_a_database_that_is_away_under_load_is_not_felt(
         ready = time.time()
         # An entry is of half a second; at the very start a process may have waited in vain.
         loading.wait_until(lambda: site.journal()[-1]["at"] > ready + 1)
-        with away(server):
-            gone = time.time()
-            time.sleep(OUTAGE)
-            back = time.time()
+        server.take_away(how)
+        gone = time.time()
+        time.sleep(OUTAGE)
+        back = time.time()
+        server.bring_back(how)
         runs = len(done(worker, "preload_segments"))
         worker.wait_until(lambda: len(done(worker, "preload_segments")) > runs)
         loading.wait_until(lambda: site.journal()[-1]["at"] > back + 1)
@@ -458,7 +442,9 @@ def test_without_upkeep_the_same_outage_is_felt(
     idgen = segments_with(pool=False)
     idgen["SEGMENTS"]["OPTIONS"]["timeout"] = 2
     site.set_idgen(idgen)
-    with load(site) as loading, crashed(server):
+    with load(site) as loading:
+        server.take_away("crashed")
         loading.wait_until(lambda: any(entry["errors"] for entry in site.journal()))
+        server.bring_back("crashed")
     errors = {error.partition(":")[0] for entry in site.journal() for error in entry["errors"]}
     assert errors == {"SegmentUnavailable"}

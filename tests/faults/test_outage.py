@@ -8,7 +8,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,61 +21,33 @@ from django_idgen.core.errors import SegmentUnavailable
 from django_idgen.db.connection import SOCKET_TIMEOUT
 from tests import servers
 from tests.faults.failover.mariadb_pair import MariadbServer, install
-from tests.own_servers import DatabaseServer, pointing_at
+from tests.own_servers import DatabaseServer, Farm, pointing_at
 from tests.private_postgres import postgres_farm
 from tests.tiers import LONG, long
 
 from .processes import PATIENCE, eventually
 
 
-@dataclass
-class Outages:
-    """Takes a server away ``how``: ``crashed`` (connections are refused) or ``hung`` (silent)."""
-
-    name: str
-    server: DatabaseServer
-
-    def take_away(self, how: str) -> None:
-        self.server.kill() if how == "crashed" else self.server.pause()
-
-    def bring_back(self, how: str) -> float:
-        """The last moment (of ``time.monotonic``) at which it did not answer yet."""
-        if how == "crashed":
-            return self.server.start_and_watch()
-        moment = time.monotonic()
-        self.server.resume()
-        return moment
-
-    def restore(self) -> None:
-        """See that it answers, whatever a test left behind."""
-        if self.server.runs:
-            self.server.resume()
-        else:
-            self.server.start()
-
-
 @contextmanager
-def own_postgres(alias: str) -> Iterator[Outages]:
+def own_postgres(alias: str) -> Iterator[DatabaseServer]:
     """A PostgreSQL server that the new ``alias`` leads to for the block."""
     with postgres_farm() as farm:
         server = farm.server()
         with pointing_at(server, alias):
-            yield Outages("PostgreSQL", server)
+            yield server
 
 
 @contextmanager
-def own_mariadb(alias: str) -> Iterator[Outages]:
+def own_mariadb(alias: str) -> Iterator[DatabaseServer]:
     """A MariaDB server that the new ``alias`` leads to for the block."""
-    with tempfile.TemporaryDirectory(prefix="idgen-mariadb-", dir=servers.fast_directory()) as name:
-        directory = Path(name, "1")
-        install(directory)
-        server = MariadbServer(directory, 1)
-        try:
-            server.start()
-            with pointing_at(server, alias):
-                yield Outages("MariaDB", server)
-        finally:
-            server.kill()
+    with (
+        tempfile.TemporaryDirectory(dir=servers.fast_directory()) as name,
+        closing(Farm(Path(name))) as farm,
+    ):
+        install(farm.place())
+        server = farm.started(MariadbServer(farm.place(), 1))
+        with pointing_at(server, alias):
+            yield server
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,18 +191,21 @@ PACE = 1000
 
 
 @pytest.fixture(scope="module", params=["postgres", "mariadb"])
-def cluster(request: pytest.FixtureRequest, django_db_blocker: Any) -> Iterator[Outages]:
+def cluster(request: pytest.FixtureRequest, django_db_blocker: Any) -> Iterator[DatabaseServer]:
     open_server = {"postgres": own_postgres, "mariadb": own_mariadb}[request.param]
     with django_db_blocker.unblock(), open_server(ALIAS) as server:
         yield server
 
 
 @pytest.fixture
-def server(cluster: Outages, django_db_blocker: Any) -> Iterator[Outages]:
+def server(cluster: DatabaseServer, django_db_blocker: Any) -> Iterator[DatabaseServer]:
     """A server of these tests' own, which ``ALIAS`` leads to."""
     with django_db_blocker.unblock():
         yield cluster
-        cluster.restore()
+        if cluster.runs:
+            cluster.resume()
+        else:
+            cluster.start()
 
 
 def idgen(step: int, **options: Any) -> override_settings:
@@ -248,7 +223,7 @@ def idgen(step: int, **options: Any) -> override_settings:
 
 @pytest.mark.parametrize("how", ["crashed", "hung"])
 def test_ids_flow_again_by_themselves(
-    server: Outages, how: str, request: pytest.FixtureRequest
+    server: DatabaseServer, how: str, request: pytest.FixtureRequest
 ) -> None:
     """With all used up each caller is told so at its deadline; then ids come as before.
 
@@ -270,8 +245,8 @@ def test_ids_flow_again_by_themselves(
         callers.wait_for_ids(len(callers.ids()) + 20 * STEP)
     waited = min(flowed.values()) - back, max(flowed.values()) - back
     print(
-        f"{server.name} {how} for {back - gone:.1f} s: {len(callers.failed())} refusals to "
-        f"{len(callers.names)} callers; the first id {waited[0]:.3f} s after its return, "
+        f"{type(server).__name__} {how} for {back - gone:.1f} s: {len(callers.failed())} refusals "
+        f"to {len(callers.names)} callers; the first id {waited[0]:.3f} s after its return, "
         f"everybody's first {waited[1]:.3f} s"
     )
     callers.assert_unique_and_rising()
@@ -292,7 +267,7 @@ def is_chained(error: BaseException) -> bool:
 
 
 @pytest.mark.parametrize("how", ["crashed", *long("hung")])
-def test_an_outage_is_not_noticed_with_ids_in_the_buffer(server: Outages, how: str) -> None:
+def test_an_outage_is_not_noticed_with_ids_in_the_buffer(server: DatabaseServer, how: str) -> None:
     """Loads fail again and again meanwhile, and no caller waits, fails, or is held up by it.
 
     Those of the other kind of ids neither. Afterwards the buffer fills by itself.
@@ -319,8 +294,8 @@ def test_an_outage_is_not_noticed_with_ids_in_the_buffer(server: Outages, how: s
         callers.wait_for_ids(len(callers.ids()) + 100)
     slowest = max(call.ended - call.began for call in callers.calls)
     print(
-        f"{server.name} {how} for {OUTAGE:g} s: {during.issued - before.issued} ids meanwhile, "
-        f"{during.failures - before.failures} loads failed, the slowest call took "
+        f"{type(server).__name__} {how} for {OUTAGE:g} s: {during.issued - before.issued} ids "
+        f"meanwhile, {during.failures - before.failures} loads failed, the slowest call took "
         f"{slowest * 1000:.1f} ms"
     )
     assert callers.failed() == stamping.failed() == []

@@ -14,7 +14,7 @@ from typing import Any
 import MySQLdb
 
 from tests import servers
-from tests.own_servers import PATIENCE, DatabaseServer, pointing_at
+from tests.own_servers import PATIENCE, DatabaseServer, Farm, pointing_at
 from tests.server_tools import execute
 
 OPTIONS = (
@@ -74,35 +74,27 @@ def install(directory: Path) -> None:
 @contextmanager
 def mariadb_pair(alias: str) -> Iterator[tuple[MariadbServer, MariadbServer]]:
     """A primary, and a replica that follows it."""
-    with tempfile.TemporaryDirectory(prefix="idgen-mariadb-", dir=servers.fast_directory()) as name:
-        first = Path(name, "1")
+    with (
+        tempfile.TemporaryDirectory(dir=servers.fast_directory()) as name,
+        closing(Farm(Path(name))) as farm,
+    ):
+        first = farm.place()
         install(first)
-        shutil.copytree(first, Path(name, "2"))
-        primary, replica = MariadbServer(first, 1), MariadbServer(Path(name, "2"), 2)
-        try:
-            primary.start()
-            replica.start()
-            with pointing_at(primary, alias):
-                execute(alias, "CREATE USER IF NOT EXISTS 'root'@'127.0.0.1'")
-                execute(alias, "GRANT ALL ON *.* TO 'root'@'127.0.0.1' WITH GRANT OPTION")
-            with _without_a_binlog(replica, alias):
-                execute(
-                    alias,
-                    f"CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT={primary.port}, "
-                    "MASTER_USER='root', MASTER_USE_GTID=slave_pos",
-                )
-                execute(alias, "START SLAVE")
-            yield primary, replica
-        finally:
-            primary.kill()
-            replica.kill()
-
-
-@contextmanager
-def _without_a_binlog(server: MariadbServer, alias: str) -> Iterator[None]:
-    with pointing_at(server, alias):
-        execute(alias, "RESET MASTER")
-        yield
+        copy = shutil.copytree(first, Path(name, "copy"))
+        primary = farm.started(MariadbServer(first, 1))
+        replica = farm.started(MariadbServer(copy, 2))
+        with pointing_at(primary, alias):
+            execute(alias, "CREATE USER IF NOT EXISTS 'root'@'127.0.0.1'")
+            execute(alias, "GRANT ALL ON *.* TO 'root'@'127.0.0.1' WITH GRANT OPTION")
+        with pointing_at(replica, alias):
+            execute(alias, "RESET MASTER")  # or it would have a binlog of its own
+            execute(
+                alias,
+                f"CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT={primary.port}, "
+                "MASTER_USER='root', MASTER_USE_GTID=slave_pos",
+            )
+            execute(alias, "START SLAVE")
+        yield primary, replica
 
 
 def follow_up(primary: MariadbServer, replica: MariadbServer, alias: str) -> None:
