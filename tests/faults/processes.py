@@ -84,6 +84,11 @@ class Site:
         before = json.loads(self.environment.get("SITE_IDGEN", "{}"))
         self.environment["SITE_IDGEN"] = json.dumps({**before, **more})
 
+    def use_redis(self) -> None:
+        """Have the alias ``idgen`` of CACHES lead to the shared Redis."""
+        entry = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": servers.REDIS["redis"]}
+        self.environment["SITE_CACHES"] = json.dumps({"idgen": entry})
+
     def journal(self) -> list[Taken]:
         """What the processes wrote down themselves."""
         path = self.directory / "journal"
@@ -278,12 +283,8 @@ def assert_workers_differ(taken: Iterable[Taken]) -> None:
 @contextmanager
 def worker_ids_from_redis(site: Site, redis: str) -> Iterator[Site]:
     """``site``, with worker ids from the shared Redis, with its database as their root."""
-    backend = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": servers.REDIS["redis"]}
-    site.set_idgen(redis_leases_on("shared", "default"))
-    site.environment.update(
-        DJANGO_SETTINGS_MODULE="tests.faults.site.redis_settings",
-        SITE_CACHES=json.dumps({"shared": backend}),
-    )
+    site.set_idgen(redis_leases_on("idgen", "default"))
+    site.use_redis()
     yield site
     forget_redis(redis, site.alias)
 

@@ -88,10 +88,7 @@ def queue_on(site: Site, broker: str) -> Iterator[str]:
 def upkeep(site: Site, broker: str) -> Iterator[Upkeep]:
     """Where Celery's processes of ``site`` can be started, on ``broker``."""
     with queue_on(site, broker) as queue:
-        site.environment.update(
-            DJANGO_SETTINGS_MODULE="tests.faults.site.beat_settings",
-            SITE_REDIS=URLS["redis"],
-        )
+        site.use_redis()
         yield Upkeep(site, queue)
 
 
@@ -323,7 +320,7 @@ def test_the_schedule_works_under_django_celery_beat(postgres_site: Site) -> Non
     pytest.importorskip("django_celery_beat", reason="It does not know this Django.")
     site = postgres_site
     lend(site, None)
-    site.environment["SITE_APPS"] = "django.contrib.contenttypes,django_celery_beat"
+    site.environment["SITE_APPS"] = "django.contrib.contenttypes django_celery_beat"
     with ExitStack() as stack:
         celery = stack.enter_context(upkeep(site, "redis"))
         migrate(site)

@@ -60,9 +60,6 @@ def migrated(**said: object) -> None:
     post_migrate.send(config, app_config=config, **said)
 
 
-# --- on every database ----------------------------------------------------------
-
-
 def test_the_row_stands_where_the_marks_stand(tagged: str) -> None:
     """``max_id`` is the first id that nobody was given, ``step`` what a fetch takes."""
     stop = segments["t"].stats().current.stop
