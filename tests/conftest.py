@@ -121,12 +121,9 @@ def another(postgres: str, _databases: set[str], django_db_blocker: Any) -> Iter
 
 
 @pytest.fixture(params=SERVERS)
-def server_alias(
-    request: pytest.FixtureRequest, _databases: set[str], django_db_blocker: Any
-) -> Iterator[str]:
+def server_alias(request: pytest.FixtureRequest) -> str:
     """The alias of an empty database, without tables, on each server in turn."""
-    with _empty_database(request.param, _databases, django_db_blocker) as alias:
-        yield alias
+    return str(request.getfixturevalue(request.param))
 
 
 @pytest.fixture

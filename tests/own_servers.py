@@ -22,13 +22,16 @@ PATIENCE = 60
 PORTS_TRIED = 5
 
 
-def eventually(condition: Callable[[], Any], what: str) -> Any:
-    """Wait for what ``condition`` returns to be true, and return it."""
+def eventually(condition: Callable[[], Any], what: str, *errors: type[Exception]) -> Any:
+    """Wait for what ``condition`` returns to be true, and return it.
+
+    A server that is away, and the ``errors``, are waited out.
+    """
     deadline = SYSTEM_CLOCK.stopwatch() + PATIENCE
     while SYSTEM_CLOCK.stopwatch() < deadline:
         try:
             found = condition()
-        except (Error, redis.RedisError):
+        except (Error, redis.RedisError, *errors):
             found = None
         if found:
             return found

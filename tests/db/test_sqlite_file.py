@@ -30,6 +30,7 @@ from tests import places, tiers
 from tests.app.models import Invoice
 from tests.contracts.lease_contract import in_threads
 from tests.contracts.test_static import in_child
+from tests.own_servers import eventually
 from tests.places import STEP, make_tables
 
 SKIP = 50 * 2 * STEP
@@ -391,10 +392,7 @@ def test_no_file_is_left_beside_it(shop: Path) -> None:
     own_connection("default").run(lambda _connection: None, timeout=60)
     handlers.reset()
     assert {each.name for each in shop.parent.iterdir()} == {shop.name, beside(shop).name}
-    deadline = SYSTEM_CLOCK.stopwatch() + 60
-    while str(beside(shop)) in open_files() and SYSTEM_CLOCK.stopwatch() < deadline:
-        SYSTEM_CLOCK.sleep(0.01)
-    assert str(beside(shop)) not in open_files()
+    eventually(lambda: str(beside(shop)) not in open_files(), "the file is closed")
 
 
 def open_files() -> list[str]:

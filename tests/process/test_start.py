@@ -13,10 +13,10 @@ from django.db import connections, router
 from django.test import override_settings
 
 from django_idgen import generators, segments
-from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.errors import LeaseError, RegistryUnavailable, SegmentUnavailable
 from django_idgen.models import LeafAlloc
 from django_idgen.process import handlers
+from tests.own_servers import eventually
 from tests.places import Invoice, idgen_on, using
 from tests.server_tools import unreachable
 
@@ -62,13 +62,7 @@ def test_a_field_begins_above_its_rows_once_the_database_is_up(
 
 def _once_it_is_up(take: Callable[[], int]) -> int:
     # A failure is remembered for a moment, so that callers don't queue up for it.
-    deadline = SYSTEM_CLOCK.stopwatch() + 60
-    while SYSTEM_CLOCK.stopwatch() < deadline:
-        try:
-            return take()
-        except (LeaseError, SegmentUnavailable):
-            SYSTEM_CLOCK.sleep(0.1)
-    raise AssertionError("It did not recover.")
+    return int(eventually(take, "an id", LeaseError, SegmentUnavailable))
 
 
 LOCK = {
