@@ -14,7 +14,7 @@ from django.db import OperationalError, connections
 from django_idgen.settings import config as conf
 from tests import servers, tiers
 from tests.patience import SHIPPED_TIMEOUT
-from tests.threads import wait_for_threads
+from tests.server_tools import wait_for_threads
 
 SERVERS = ("postgres", "mariadb")
 DATABASE = f"idgen_test_{os.getpid()}"
@@ -121,12 +121,9 @@ def another(postgres: str, _databases: set[str], django_db_blocker: Any) -> Iter
 
 
 @pytest.fixture(params=SERVERS)
-def server_alias(
-    request: pytest.FixtureRequest, _databases: set[str], django_db_blocker: Any
-) -> Iterator[str]:
+def server_alias(request: pytest.FixtureRequest) -> str:
     """The alias of an empty database, without tables, on each server in turn."""
-    with _empty_database(request.param, _databases, django_db_blocker) as alias:
-        yield alias
+    return str(request.getfixturevalue(request.param))
 
 
 @pytest.fixture
@@ -137,6 +134,15 @@ def redis() -> Iterator[str]:
 
     with cache_alias("redis", servers.REDIS["redis"]) as alias:
         yield alias
+
+
+@pytest.fixture
+def farm() -> Iterator[Any]:
+    """Redis servers of the test's own, a new one for each ``farm.server()``."""
+    from tests.redis_servers import redis_farm
+
+    with redis_farm() as farm:
+        yield farm
 
 
 @pytest.fixture(scope="session")

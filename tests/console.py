@@ -27,7 +27,7 @@ from typing import Any, Self
 from django.db import connections
 
 from tests import servers, tiers, warm
-from tests.ports import free_port
+from tests.servers import free_port
 
 ROOT = Path(__file__).parent.parent
 CONSOLE = re.compile(r"^```console\n(.*?)^```", re.DOTALL | re.MULTILINE)

@@ -10,11 +10,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.test import override_settings
 
-from tests import servers
+from tests import servers, tiers
 from tests.app.models import Folder, Invoice
 from tests.server_tools import make_tables
 
@@ -60,6 +61,19 @@ def empty_place(
         yield request.getfixturevalue(request.param)
 
 
+@pytest.fixture(params=["default", *servers.URLS])
+def alias(request: pytest.FixtureRequest) -> str:
+    """The alias of a database of the run: SQLite in a file, or a server that was found."""
+    if request.param != "default":
+        servers.require(request.param)
+    return str(request.param)
+
+
+# A database that is named here is made, and each test begins a transaction in it.
+_USED = [name for name in settings.DATABASES if tiers.LONG or name != "mariadb"]
+on_every_database = pytest.mark.django_db(databases=_USED)
+
+
 MOMENT = 1.0
 ENDLESS = 400.0
 """Seconds: longer than a test may take."""
@@ -90,19 +104,19 @@ def sqlite(directory: Path, kind: str = "journal", **options: Any) -> Iterator[s
 @contextmanager
 def empty_sqlite(path: Path, **options: Any) -> Iterator[str]:
     """``default`` is the SQLite file ``path`` for the block."""
-    settings = connections.settings["default"]
-    configured = dict(settings)
+    configuration = connections.settings["default"]
+    configured = dict(configuration)
     # Django never closes a connection to a database in memory, which the tests' own may be.
     before = connections["default"]
-    settings.update(NAME=str(path), OPTIONS=options)
+    configuration.update(NAME=str(path), OPTIONS=options)
     connections["default"] = connections.create_connection("default")
     try:
         yield "default"
     finally:
         BaseDatabaseWrapper.close(connections["default"])
         connections["default"] = before
-        settings.clear()
-        settings.update(configured)
+        configuration.clear()
+        configuration.update(configured)
 
 
 @contextmanager

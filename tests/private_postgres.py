@@ -7,61 +7,46 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import psycopg
-from django.db import connections
 
 from tests import servers
-from tests.ports import free_port
-from tests.server_tools import make_tables
-from tests.threads import wait_for_threads
-
-PATIENCE = 60
-"""Seconds that a server may take for anything, on a loaded machine."""
-PORTS_TRIED = 5
+from tests.own_servers import PATIENCE, PORTS_TRIED, DatabaseServer, Farm
+from tests.servers import free_port
 
 
-class PostgresServer:
+class PostgresServer(DatabaseServer):
     """One PostgreSQL server in ``directory``, which :meth:`initialize` or a backup has filled."""
 
+    engine, user, name = "django.db.backends.postgresql", "postgres", "postgres"
+
     def __init__(self, binaries: Path, directory: Path) -> None:
+        super().__init__(directory)
         self.binaries = binaries
-        self.directory = directory
-        self.port = free_port()
 
     def initialize(self) -> None:
         """Make an empty cluster, whose user ``postgres`` needs no password."""
         self._run("initdb", "-D", self.directory, "-A", "trust", "-U", "postgres", "--no-sync")
 
     def start(self) -> None:
-        """Start it, on the port that it had before, and wait until it answers."""
         for _ in range(PORTS_TRIED):
             with suppress(subprocess.CalledProcessError):
                 self._start("-w")
                 return
-            if self.is_running():
+            if self.runs:
                 break
             self.port = free_port()  # another test's server was quicker to take it
         raise AssertionError(self._log.read_text())
 
-    def start_and_watch(self) -> float:
-        """Start it: the last moment (of ``time.monotonic``) at which it did not answer yet."""
+    def launch(self) -> None:
         self._start("-W")
-        deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline:
-            before = time.monotonic()
-            if self.answers():
-                return before
-            time.sleep(0.01)
-        raise AssertionError(self._log.read_text())
 
     def stop(self, mode: str = "immediate") -> None:
         """Stop it in one of pg_ctl's modes: as a crash does, unless told. May be called twice."""
-        if self.is_running():
+        if self.runs:
             self._control("-w", "-m", mode, "stop")
 
     def promote(self) -> None:
@@ -86,7 +71,8 @@ class PostgresServer:
         postmaster = self._postmaster()
         _send_all([*_children_of(postmaster), postmaster], signal.SIGCONT)
 
-    def is_running(self) -> bool:
+    @property
+    def runs(self) -> bool:
         return (self.directory / "postmaster.pid").exists()
 
     def answers(self) -> bool:
@@ -96,9 +82,9 @@ class PostgresServer:
             return False
         return True
 
-    def close(self) -> None:
+    def kill(self) -> None:
         """End it, whatever state it is in. May be called twice."""
-        if self.is_running():
+        if self.runs:
             self.resume()
             self.stop()
 
@@ -130,35 +116,22 @@ class PostgresServer:
         )
 
 
-class PostgresFarm:
+class PostgresFarm(Farm[PostgresServer]):
     """Makes servers for one test, and ends them all."""
 
     def __init__(self, binaries: Path, directory: Path) -> None:
+        super().__init__(directory)
         self._binaries = binaries
-        self._directory = directory
-        self._servers: list[PostgresServer] = []
 
     def server(self) -> PostgresServer:
         """A new server, empty, started."""
-        server = PostgresServer(self._binaries, self._place())
+        server = PostgresServer(self._binaries, self.place())
         server.initialize()
-        return self._started(server)
+        return self.started(server)
 
     def replica(self, primary: PostgresServer) -> PostgresServer:
         """A new replica of ``primary``, started."""
-        return self._started(primary.replica(self._place()))
-
-    def _started(self, server: PostgresServer) -> PostgresServer:
-        self._servers.append(server)
-        server.start()
-        return server
-
-    def _place(self) -> Path:
-        return self._directory / str(len(self._servers))
-
-    def close(self) -> None:
-        for server in self._servers:
-            server.close()
+        return self.started(primary.replica(self.place()))
 
 
 @contextmanager
@@ -170,50 +143,8 @@ def postgres_farm() -> Iterator[PostgresFarm]:
     ) as name:
         if os.geteuid() == 0:
             shutil.chown(name, "postgres", "postgres")
-        farm = PostgresFarm(found, Path(name))
-        try:
+        with closing(PostgresFarm(found, Path(name))) as farm:
             yield farm
-        finally:
-            farm.close()
-
-
-@contextmanager
-def pointing_at(server: PostgresServer, alias: str, *, migrated: bool = True) -> Iterator[str]:
-    """The alias of DATABASES, a new one perhaps, leads to ``server`` for the block.
-
-    Our tables are there; not if ``migrated`` is False.
-    """
-    settings = connections.settings
-    configured = settings.get(alias)
-    if configured is not None:
-        connections[alias].close()
-    settings[alias] = {
-        **settings["default"],
-        "ENGINE": "django.db.backends.postgresql",
-        "HOST": "127.0.0.1",
-        "PORT": str(server.port),
-        "USER": "postgres",
-        "PASSWORD": "",
-        "NAME": "postgres",
-        "OPTIONS": {},
-    }
-    _forget_connection(alias)
-    try:
-        if migrated:
-            make_tables(alias)
-            connections[alias].close()
-        yield alias
-    finally:
-        wait_for_threads(alias)
-        _forget_connection(alias)
-        del settings[alias]
-        if configured is not None:
-            settings[alias] = configured
-
-
-def _forget_connection(alias: str) -> None:
-    connections[alias].close()
-    del connections[alias]
 
 
 def binaries() -> Path:

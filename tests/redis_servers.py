@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import shutil
-import signal
-import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
@@ -16,27 +14,8 @@ from django.core.cache import caches
 from django.test import override_settings
 from django_redis.pool import ConnectionFactory
 
-from django_idgen.core.clock import SYSTEM_CLOCK
 from tests import servers
-from tests.ports import free_port
-
-PATIENCE = 60
-"""Seconds that a server may take for anything, on a loaded machine."""
-PORTS_TRIED = 5
-
-
-def eventually(condition: Callable[[], Any], what: str) -> Any:
-    """Wait for what ``condition`` returns to be true, and return it."""
-    deadline = SYSTEM_CLOCK.stopwatch() + PATIENCE
-    while SYSTEM_CLOCK.stopwatch() < deadline:
-        try:
-            found = condition()
-        except redis.RedisError:
-            found = None
-        if found:
-            return found
-        SYSTEM_CLOCK.sleep(0.05)
-    raise AssertionError(f"Not within {PATIENCE} s: {what}")
+from tests.own_servers import Farm, OwnServer, eventually
 
 
 def binary() -> str:
@@ -47,54 +26,39 @@ def binary() -> str:
     return found
 
 
-class RedisServer:
+class RedisServer(OwnServer):
     """One ``redis-server`` in ``directory``. It persists nothing unless ``options`` ask for it.
 
     ``options`` are those of redis.conf, with ``_`` for ``-``: ``maxmemory="2mb"``.
     """
 
-    def __init__(self, directory: Path, **options: Any) -> None:
-        self.directory = directory
-        self.port = free_port()
-        self.options = options
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> RedisServer:
-        """Start it, on the port that it had before, and wait until it answers."""
-        for _ in range(PORTS_TRIED):
-            self._process = subprocess.Popen(
-                [binary(), str(self._configured()), *self.arguments],
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-            eventually(self._is_up_or_over, f"an answer of Redis on port {self.port}")
-            if self._process.poll() is None:
-                return self
-            self.port = free_port()  # another test's server was quicker to take it
-        raise AssertionError((self.directory / "log").read_text())
-
     arguments: ClassVar[list[str]] = []
 
-    def _is_up_or_over(self) -> bool:
+    def __init__(self, directory: Path, **options: Any) -> None:
+        super().__init__(directory)
+        self.options = options
+
+    def command(self) -> list[object]:
+        config = self.directory / "redis.conf"
+        config.write_text("".join(f"{name} {value}\n" for name, value in self.configured()))
+        return [binary(), config, *self.arguments]
+
+    def answers(self) -> bool:
         assert self._process is not None
-        if self._process.poll() is not None:
-            return True
         return int(self.info("server")["process_id"]) == self._process.pid
 
-    def _configured(self) -> Path:
+    def configured(self) -> Iterable[tuple[str, object]]:
+        """The lines of its configuration."""
         given = {
             "port": self.port,
             "bind": "127.0.0.1",
             "dir": self.directory,
-            "logfile": self.directory / "log",
             "save": '""',
             "appendonly": "no",
             "repl-diskless-sync-delay": 0,  # a replica is served at once
             **{name.replace("_", "-"): value for name, value in self.options.items()},
         }
-        config = self.directory / "redis.conf"
-        config.write_text("".join(f"{name} {value}\n" for name, value in given.items()))
-        return config
+        return given.items()
 
     def client(self, **options: Any) -> redis.Redis:
         """A client for the test's own use; close it."""
@@ -107,29 +71,9 @@ class RedisServer:
         with self.client() as client:
             return client.execute_command(*command)
 
-    def answers(self) -> bool:
-        with self.client() as client:
-            return bool(client.ping())
-
     def info(self, section: str) -> dict[str, Any]:
         with self.client() as client:
             return dict(client.info(section))
-
-    def kill(self) -> None:
-        """End it as a crash does (SIGKILL), and wait for its end. May be called twice."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            process.wait()
-
-    def pause(self) -> None:
-        """SIGSTOP: it holds its connections, and says nothing."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        assert self._process is not None
-        self._process.send_signal(signal.SIGCONT)
 
     def restart_empty(self) -> None:
         """Kill it, throw away what it had on disk, and start it anew on the same port."""
@@ -175,16 +119,15 @@ class SentinelServer(RedisServer):
         self.name = f"primary-{primary.port}"
         self._watched = primary.port
 
-    def _configured(self) -> Path:
-        config = self.directory / "redis.conf"
-        config.write_text(
-            f"port {self.port}\nbind 127.0.0.1\ndir {self.directory}\n"
-            f"logfile {self.directory / 'log'}\n"
-            f"sentinel monitor {self.name} 127.0.0.1 {self._watched} 1\n"
-            f"sentinel down-after-milliseconds {self.name} 5000\n"
-            f"sentinel failover-timeout {self.name} 10000\n"
-        )
-        return config
+    def configured(self) -> Iterable[tuple[str, object]]:
+        return [
+            ("port", self.port),
+            ("bind", "127.0.0.1"),
+            ("dir", self.directory),
+            ("sentinel monitor", f"{self.name} 127.0.0.1 {self._watched} 1"),
+            ("sentinel down-after-milliseconds", f"{self.name} 5000"),
+            ("sentinel failover-timeout", f"{self.name} 10000"),
+        ]
 
     @property
     def url(self) -> str:
@@ -201,49 +144,31 @@ class SentinelServer(RedisServer):
             return len(client.execute_command("SENTINEL", "REPLICAS", self.name)) >= count
 
 
-class RedisFarm:
+class RedisFarm(Farm[RedisServer]):
     """Makes servers for one test, and ends them all."""
 
     first: RedisServer
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._servers: list[RedisServer] = []
-
     def server(self, **options: Any) -> RedisServer:
         """A new server, started; ``options`` as :class:`RedisServer` takes them."""
-        return self._started(RedisServer(self._place(), **options))
+        return self.started(RedisServer(self.place(), **options))
 
     def sentinel(self, primary: RedisServer) -> SentinelServer:
         """A new Sentinel of its own quorum, started, that watches ``primary``."""
-        server = SentinelServer(self._place(), primary)
-        self._started(server)
+        server = SentinelServer(self.place(), primary)
+        self.started(server)
         return server
-
-    def _started(self, server: RedisServer) -> RedisServer:
-        self._servers.append(server)
-        return server.start()
-
-    def _place(self) -> Path:
-        place = self._directory / str(len(self._servers))
-        place.mkdir()
-        return place
-
-    def close(self) -> None:
-        for server in self._servers:
-            server.kill()
 
 
 @contextmanager
 def redis_farm() -> Iterator[RedisFarm]:
     """Servers for a block; all are ended with it."""
     binary()
-    with TemporaryDirectory(prefix="idgen-redis-") as directory:
-        farm = RedisFarm(Path(directory))
-        try:
-            yield farm
-        finally:
-            farm.close()
+    with (
+        TemporaryDirectory(prefix="idgen-redis-") as directory,
+        closing(RedisFarm(Path(directory))) as farm,
+    ):
+        yield farm
 
 
 @contextmanager

@@ -18,6 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.servers import fast_directory, free_port
+
 PATIENCE = 60
 POSTGRES = (
     "fsync=off",
@@ -42,9 +44,8 @@ MARIADB = (
 
 def main(command: list[str]) -> int:
     """Run ``command`` and return its exit status."""
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     started: list[subprocess.Popen[bytes]] = []
-    with tempfile.TemporaryDirectory(prefix="idgen-servers-", dir=memory) as name:
+    with tempfile.TemporaryDirectory(prefix="idgen-servers-", dir=fast_directory()) as name:
         Path(name).chmod(0o755)
         try:
             environment = {
@@ -73,7 +74,7 @@ def _postgres(directory: Path, started: list[subprocess.Popen[bytes]]) -> str | 
         cwd="/",
         user=user,
     )
-    port = _free_port()
+    port = free_port()
     options = [word for option in POSTGRES for word in ("-c", option)]
     server = [str(Path(initdb).with_name("postgres")), "-D", str(directory), "-p", str(port)]
     _start([*server, "-k", str(directory), *options], directory, user, port, started)
@@ -94,7 +95,7 @@ def _mariadb(directory: Path, started: list[subprocess.Popen[bytes]]) -> str | N
         stdout=subprocess.DEVNULL,
         user=user,
     )
-    port = _free_port()
+    port = free_port()
     where = [files, f"--port={port}", f"--socket={directory}/s", f"--pid-file={directory}/pid"]
     _start([server, *MARIADB, *where], directory, user, port, started)
     return f"mysql://root@127.0.0.1:{port}/idgen"
@@ -107,12 +108,6 @@ def _owned(directory: Path, user: str) -> str | None:
     owner = pwd.getpwnam(user)
     os.chown(directory, owner.pw_uid, owner.pw_gid)
     return user
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def _start(

@@ -18,8 +18,7 @@ from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.db.connection import home_connection
 from django_idgen.db.tables import bring_up
 from tests import servers, warm
-from tests.ports import free_port
-from tests.threads import wait_for_threads
+from tests.servers import free_port
 from tests.wires import COMMIT, LossyWire
 
 T = TypeVar("T")
@@ -40,6 +39,34 @@ def sessions(alias: str) -> int:
     while (count := int(execute(alias, sql)[0][0])) and SYSTEM_CLOCK.stopwatch() < deadline:
         SYSTEM_CLOCK.sleep(0.01)
     return count
+
+
+THREAD_PATIENCE = 30
+"""Seconds that a thread may take, on a loaded machine."""
+
+
+def wait_for_threads(*aliases: str) -> None:
+    """Come back when no thread uses the databases ``aliases`` any more, unless it hangs.
+
+    Before they are other databases, or are gone: a thread closes the connections of the
+    aliases that are there at its end.
+    """
+    # A LoaderPool and questions first: they have the loaders of the databases work for them.
+    for names in (("idgen-fetch-", "idgen-readiness"), tuple(f"idgen-{each}" for each in aliases)):
+        for thread in threading.enumerate():
+            if thread.name.startswith(names):
+                _join(thread)
+
+
+def _join(thread: threading.Thread) -> None:
+    deadline = SYSTEM_CLOCK.stopwatch() + THREAD_PATIENCE
+    while SYSTEM_CLOCK.stopwatch() < deadline:
+        try:
+            thread.join(THREAD_PATIENCE)
+        except RuntimeError:
+            SYSTEM_CLOCK.sleep(0.01)  # it is on the list, and just being started
+        else:
+            return
 
 
 def execute(alias: str, sql: str) -> list[Any]:
@@ -146,25 +173,38 @@ def python(
 
 
 @contextmanager
-def unreachable(alias: str) -> Iterator[None]:
-    """A block in which nothing listens where the database ``alias`` was."""
+def configured(alias: str, **changes: Any) -> Iterator[None]:
+    """The database ``alias`` with other settings, for connections that are made in the block."""
     settings = connections.settings[alias]
+    before = dict(settings)
     connections[alias].close()
-    port, settings["PORT"] = settings["PORT"], str(free_port())
+    settings.update(changes)
     try:
         yield
     finally:
-        settings["PORT"] = port
         connections[alias].close()
+        settings.clear()
+        settings.update(before)
 
 
 @contextmanager
-def one_more(alias: str) -> Iterator[str]:
+def unreachable(alias: str) -> Iterator[None]:
+    """A block in which nothing listens where the database ``alias`` was."""
+    with configured(alias, PORT=str(free_port())):
+        yield
+
+
+@contextmanager
+def one_more(alias: str, **changes: Any) -> Iterator[str]:
     """The alias of a database beside ``alias``, where nothing listens."""
-    connections.settings["gone"] = {**connections.settings[alias], "PORT": str(free_port())}
+    given = {**connections.settings[alias], **changes, "PORT": str(free_port())}
+    connections.settings["gone"] = given
     try:
         yield "gone"
     finally:
+        wait_for_threads("gone")
+        if hasattr(connections._connections, "gone"):
+            del connections["gone"]
         del connections.settings["gone"]
 
 
@@ -172,14 +212,9 @@ def one_more(alias: str) -> Iterator[str]:
 def lossy_wire(alias: str) -> Iterator[LossyWire]:
     """Lay a wire that can lose commits between our connections and the server of ``alias``."""
     settings = connections.settings[alias]
-    host, port = settings["HOST"], settings["PORT"]
-    wire = LossyWire((host, int(port)), COMMIT)
-    settings.update(HOST="127.0.0.1", PORT=str(wire.port))
+    wire = LossyWire((settings["HOST"], int(settings["PORT"])), COMMIT)
     options = dict(settings.get("OPTIONS") or {})
     if alias == "postgres":
-        settings["OPTIONS"] = {**options, "gssencmode": "disable", "sslmode": "disable"}
-    try:
+        options |= {"gssencmode": "disable", "sslmode": "disable"}
+    with closing(wire), configured(alias, HOST="127.0.0.1", PORT=str(wire.port), OPTIONS=options):
         yield wire
-    finally:
-        settings.update(HOST=host, PORT=port, OPTIONS=options)
-        wire.close()

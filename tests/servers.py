@@ -1,10 +1,12 @@
-"""Where the database servers of the tests are, and what to do where there is none."""
+"""Where the servers of the tests are, how they are reached, and what to do where there is none.
+
+Imported without Django and pytest: processes of the tests start with it.
+"""
 
 from __future__ import annotations
 
 import os
 import socket
-from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import unquote, urlsplit
 
@@ -26,7 +28,30 @@ ENGINES = {
 def fast_directory() -> str | None:
     """Where files cost no disk's time; ``None``: in the usual place."""
     # So that it is locks, not a slow disk's syncs, that a slow step shows.
-    return "/dev/shm" if Path("/dev/shm").is_dir() else None
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+
+def free_port() -> int:
+    """A port that was free just now: for a server to listen on, or to knock at in vain.
+
+    Another process may be quicker; who starts a server tries again with another one.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def use_pymysql_for_mysqlclient() -> None:
+    """Have Django find PyMySQL, unless mysqlclient is there. Called by the tests' settings."""
+    try:
+        import MySQLdb  # noqa: F401
+    except ImportError:
+        import pymysql
+
+        pymysql.version_info = (2, 2, 1, "final", 0)  # what Django asks of mysqlclient
+        pymysql.install_as_MySQLdb()
+        # It would load the host's certificates at each connect, and be slower than the fetch.
+        pymysql.connections.SSL_ENABLED = False
 
 
 def is_open(name: str) -> bool:

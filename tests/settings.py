@@ -6,8 +6,8 @@ import tempfile
 from pathlib import Path
 
 from tests import servers
-from tests.mysql_driver import use_pymysql_for_mysqlclient
 from tests.patience import wait_patiently
+from tests.servers import use_pymysql_for_mysqlclient
 
 use_pymysql_for_mysqlclient()
 wait_patiently()

@@ -162,29 +162,24 @@ def test_a_break_whose_line_is_gone_has_to_be_ported(copy: Copy) -> None:
 
 def test_no_other_package_is_tested(copy: Copy) -> None:
     """Without ours beside it, Python would import the one that is installed: it may not."""
-    code = "import sys; sys.path.pop(0); import django_idgen"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=copy.root / "tests",
-        env={**copy.environment, "PYTHONPATH": f"{copy.root}:{ROOT}"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    moved = (copy.root / "django_idgen").rename(copy.root / "elsewhere")
-    try:
-        done = subprocess.run(
-            [sys.executable, "-c", code],
+
+    def imported() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", "import sys; sys.path.pop(0); import django_idgen"],
             cwd=copy.root / "tests",
             env={**copy.environment, "PYTHONPATH": f"{copy.root}:{ROOT}"},
             capture_output=True,
             text=True,
             check=False,
         )
+
+    done = imported()
+    assert done.returncode == 0, done.stderr
+    moved = (copy.root / "django_idgen").rename(copy.root / "elsewhere")
+    try:
+        assert "would import" in imported().stderr
     finally:
         moved.rename(copy.root / "django_idgen")
-    assert "would import" in done.stderr
 
 
 def test_breaks_are_chosen_by_their_words() -> None:

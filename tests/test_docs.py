@@ -251,22 +251,17 @@ def script(name: str) -> Any:
     return module
 
 
-def test_the_drawings_are_what_the_script_draws() -> None:
-    """After a change run ``python docs/drawings.py``. A layout's bits are those of the code."""
-    made = script("drawings").made()
-    folder = ROOT / "docs" / "drawings"
-    assert {path.name for path in folder.iterdir()} == set(made)
-    for name, content in made.items():
-        assert (folder / name).read_text("utf-8") == content, name
+@pytest.mark.parametrize(("name", "kind"), [("drawings", "*"), ("scale", "*.svg")])
+def test_the_drawings_are_what_the_script_draws(name: str, kind: str) -> None:
+    """After a change run ``python docs/drawings.py``. A layout's bits are those of the code.
 
-
-def test_the_plots_of_scale_are_drawn_from_what_was_measured() -> None:
-    """After a change run ``python docs/scale.py``."""
-    made = script("scale").made()
-    folder = ROOT / "docs" / "scale"
-    assert {path.name for path in folder.glob("*.svg")} == set(made)
-    for name, content in made.items():
-        assert (folder / name).read_text("utf-8") == content, name
+    Plots of scale are drawn from what was measured: ``python docs/scale.py``.
+    """
+    made = script(name).made()
+    folder = ROOT / "docs" / name
+    assert {path.name for path in folder.glob(kind)} == set(made)
+    for file, content in made.items():
+        assert (folder / file).read_text("utf-8") == content, file
 
 
 def test_the_pages_of_reference_are_what_the_script_writes(tmp_path: Path) -> None:

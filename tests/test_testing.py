@@ -81,7 +81,12 @@ def test_functions_and_coroutine_functions_run_inside() -> None:
         await asyncio.sleep(0)
         return await generators["default"].anext_ids(2)
 
+    async def take_of_a_tag() -> int:
+        return await segments["tea"].anext_id()
+
     assert count_up() == count_up() == asyncio.run(count_up_later()) == [5, 6]
+    with fixed_ids(7, tag="tea"):
+        assert asyncio.run(take_of_a_tag()) == 7
 
 
 def test_a_class_that_is_no_test_case_is_refused() -> None:
@@ -106,12 +111,6 @@ def test_an_unknown_generator_is_named() -> None:
     """Replacing an alias that the settings don't have is refused."""
     with pytest.raises(SettingsError, match="nowhere"), fixed_ids(1, generator="nowhere"):
         pass
-
-
-@sequential_ids(100)
-def test_they_decorate_functions() -> None:
-    """As a decorator each call starts anew."""
-    assert generators["default"].next_ids(2) == [100, 101]
 
 
 def test_they_nest_and_are_undone_by_an_error() -> None:
@@ -226,13 +225,3 @@ def test_the_plugin_loads_no_django(tmp_path: Path) -> None:
         timeout=60,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_coroutines_get_fixed_ids_too() -> None:
-    """Code that awaits its ids can be tested in the same way."""
-
-    async def take() -> tuple[int, list[int]]:
-        return await segments["tea"].anext_id(), await generators["default"].anext_ids(2)
-
-    with fixed_ids(7, tag="tea"), fixed_ids(8, 9):
-        assert asyncio.run(take()) == (7, [8, 9])

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import shutil
-import signal
 import socket
-import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,8 +15,8 @@ from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 
 from tests import servers
-from tests.ports import free_port
-from tests.redis_servers import eventually
+from tests.own_servers import Farm, OwnServer, eventually
+from tests.servers import free_port
 
 JAR = Path("/usr/share/java/zookeeper.jar")
 QUICK = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xmx96m")
@@ -26,18 +24,16 @@ MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 TICK_MS = 300
 
 
-class ZooKeeper:
+class ZooKeeper(OwnServer):
     """One server with its data in ``directory``; with ``ensemble`` it is ``number`` of those."""
 
     def __init__(self, directory: Path, number: int = 1) -> None:
         if not JAR.exists() or shutil.which("java") is None:
             servers.absent("No ZooKeeper found. Install the package 'zookeeper' of Debian.")
-        self.directory = directory
+        super().__init__(directory)
         self.number = number
-        self.port = free_port()
         self.peers = (free_port(), free_port())
         self.ensemble: list[ZooKeeper] = []
-        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def hosts(self) -> str:
@@ -48,19 +44,13 @@ class ZooKeeper:
         """Its own address."""
         return f"127.0.0.1:{self.port}"
 
-    @property
-    def runs(self) -> bool:
-        """Whether it was started, and not killed since."""
-        return self._process is not None
-
     def leads(self) -> bool:
         """Whether it is the leader of its ensemble."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=5) as asked:
             asked.sendall(b"srvr")
             return b"Mode: leader" in b"".join(iter(lambda: asked.recv(4096), b""))
 
-    def start(self, *, wait: bool = True) -> ZooKeeper:
-        """Start it, and wait until it answers."""
+    def command(self) -> list[object]:
         data = self.directory / "data"
         data.mkdir(parents=True, exist_ok=True)
         (data / "myid").write_text(str(self.number))
@@ -80,14 +70,7 @@ class ZooKeeper:
         }
         config = self.directory / "zoo.cfg"
         config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-        self._process = subprocess.Popen(
-            ["java", *QUICK, "-cp", str(JAR), MAIN, str(config)],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        if wait:
-            eventually(self.answers, f"an answer of ZooKeeper on port {self.port}")
-        return self
+        return ["java", *QUICK, "-cp", JAR, MAIN, config]
 
     def answers(self) -> bool:
         # kazoo leaves the socket of a refused connection open.
@@ -112,22 +95,6 @@ class ZooKeeper:
             client.stop()
             client.close()
 
-    def kill(self) -> None:
-        """SIGKILL, and wait for its end. May be called twice."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            process.wait()
-
-    def pause(self) -> None:
-        """SIGSTOP: it holds its connections, and says nothing."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        assert self._process is not None
-        self._process.send_signal(signal.SIGCONT)
-
     def wipe(self) -> None:
         """Throw away what it has on disk. It must not run."""
         shutil.rmtree(self.directory / "data")
@@ -147,12 +114,11 @@ class ZooKeeper:
 @contextmanager
 def zookeeper() -> Iterator[ZooKeeper]:
     """A server that runs alone."""
-    with TemporaryDirectory(dir=servers.fast_directory()) as directory:
-        server = ZooKeeper(Path(directory))
-        try:
-            yield server.start()
-        finally:
-            server.kill()
+    with (
+        TemporaryDirectory(dir=servers.fast_directory()) as directory,
+        closing(Farm(Path(directory))) as farm,
+    ):
+        yield farm.started(ZooKeeper(farm.place()))
 
 
 @contextmanager
@@ -163,6 +129,6 @@ def ensemble(size: int = 3) -> Iterator[list[ZooKeeper]]:
         for each in made:
             each.ensemble = made
             stack.callback(each.kill)
-            each.start(wait=False)
+            each.launch()
         eventually(made[0].answers, "an elected leader")
         yield made

@@ -21,8 +21,7 @@ from django_idgen.models import LeafAlloc, SegmentHistory
 from django_idgen.process import handlers
 from tests import servers
 from tests.admin.people import staff
-from tests.app.models import Counter, Order, Ticket
-from tests.app.text_models import Customer
+from tests.app.models import Counter, Customer, Order, Ticket
 
 pytestmark = pytest.mark.django_db(databases=["default", "postgres"])
 

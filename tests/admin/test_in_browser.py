@@ -19,7 +19,7 @@ import pytest
 from django_idgen.core.clock import SYSTEM_CLOCK
 from tests import warm
 from tests.example.test_example_pages import PATIENCE, dump
-from tests.ports import free_port
+from tests.servers import free_port
 
 ROOT = Path(__file__).parents[2]
 APP = "/admin/django_idgen/"

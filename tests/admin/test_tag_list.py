@@ -15,7 +15,8 @@ from django_idgen.models import LeafAlloc
 from django_idgen.ops.tags import edits as tag_edits
 from tests.ops.test_tag_edits import source_of
 from tests.places import make_tables
-from tests.redis_servers import cache_alias, free_port
+from tests.redis_servers import cache_alias
+from tests.servers import free_port
 from tests.sources.pool.test_project import idgen_on, project
 
 from .tag_tools import TAGS, history, list_form, page, post, shown_at, stored, user_who_may

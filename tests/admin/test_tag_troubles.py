@@ -13,7 +13,7 @@ from django.test import Client
 from django_idgen.db.connection import home_connection
 from django_idgen.db.tables import add_missing_columns
 from django_idgen.models import LeafAlloc
-from tests.redis_servers import free_port
+from tests.servers import free_port
 
 from .tag_tools import TAGS, on, page, shown_at, told
 

@@ -9,7 +9,7 @@ __all__ = ["BREAKS"]
 PROCESSES = "tests/core/test_snowflake_processes.py"
 THREADS = "tests/core/test_segment_threads.py"
 
-FIRST_USE = "tests/db/test_first_use.py::test_two_threads_at_first_use_share_one"
+FIRST_USE = "tests/db/test_connection.py::test_two_threads_at_first_use_share_one"
 
 BREAKS = (
     Break(
@@ -79,7 +79,7 @@ BREAKS = (
         "django_idgen/process/exits.py",
         "        os.register_at_fork(before=before, after_in_child=forget)",
         "        pass",
-        ("tests/faults/test_fork_in_a_tick.py::test_a_child_takes_nothing_of_its_parents_tick",),
+        ("tests/faults/test_multiprocessing.py::test_a_child_takes_nothing_of_its_parents_tick",),
     ),
     Break(
         "a child keeps its parent's generators",
@@ -87,7 +87,7 @@ BREAKS = (
         "django_idgen/process/handlers.py",
         "        exits.call_all(partial(self.drop_inherited, each) for each in every)\n",
         "",
-        ("tests/faults/test_fork_in_a_tick.py::test_a_child_takes_nothing_of_its_parents_tick",),
+        ("tests/faults/test_multiprocessing.py::test_a_child_takes_nothing_of_its_parents_tick",),
     ),
     Break(
         "a child keeps its parent's segments",
@@ -111,7 +111,7 @@ BREAKS = (
         "django_idgen/core/snowflake.py",
         "        self._start_over()\n        self.keeper.forget()\n",
         "        self.keeper.forget()\n",
-        ("tests/faults/test_fork_in_a_tick.py::test_a_child_takes_nothing_of_its_parents_tick",),
+        ("tests/faults/test_multiprocessing.py::test_a_child_takes_nothing_of_its_parents_tick",),
     ),
     Break(
         "without hooks a child goes on with its parent's lease",
@@ -170,7 +170,7 @@ BREAKS = (
         "django_idgen/core/generator.py",
         "    return uwsgi.worker_id() == 0 and uwsgi.masterpid() in {0, os.getpid()}",
         "    return False",
-        ("tests/faults/test_uwsgi.py::test_a_long_tick_and_the_first_request",),
+        ("tests/faults/test_web_servers.py::test_a_long_tick_and_the_first_request",),
     ),
     Break(
         "a child uses its parent's connection to a service",

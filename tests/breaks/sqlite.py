@@ -33,7 +33,7 @@ BREAKS = (
         FILE,
         "return inode != self._opened or self._was_written_over(written)",
         "return self._was_written_over(written)",
-        (f"{TESTS}::test_an_old_copy_that_is_put_back_at_once_is_noticed",),
+        (f"{TESTS}::test_an_old_copy_of_the_file_is_noticed[at once]",),
     ),
     Break(
         "an old copy that was written over the file is believed",
@@ -89,7 +89,7 @@ BREAKS = (
         PLACED,
         "            floor = max(floor, row.max_id)\n",
         "",
-        ("tests/process/test_tag_rows.py::test_a_row_in_memory_counts_as_well",),
+        ("tests/process/test_tags.py::test_a_row_in_memory_counts_as_well",),
     ),
     Break(
         "ids of a test that forbids the database are left over for it",
@@ -97,6 +97,8 @@ BREAKS = (
         PLACED,
         "return MemorySource(default_step=1, end=MAX_ID)",
         "return MemorySource(default_step=1000, end=MAX_ID)",
-        ("tests/db/test_stores.py::test_ids_of_a_test_without_the_database_come_one_at_a_time",),
+        (
+            "tests/db/test_connection.py::test_ids_of_a_test_without_the_database_come_one_at_a_time",
+        ),
     ),
 )

@@ -75,7 +75,10 @@ def test_no_setting_at_all_describes_one_generator_in_the_default_database(
 
 
 def test_what_segments_follow_can_be_told() -> None:
-    """Each option of the segments comes to the allocator that is built."""
+    """Each option of the segments comes to the allocator that is built.
+
+    Who asks for more patience than with first segments need not ask twice.
+    """
     options = {"segment_duration": 60, "longest_step": 1, "idle_after": 5}
     waits = {"timeout": 0.1, "first_timeout": 2}
     with override_settings(IDGEN={"SEGMENTS": {"OPTIONS": {**options, **waits}}}):
@@ -83,14 +86,10 @@ def test_what_segments_follow_can_be_told() -> None:
     assert (allocator.timeout, allocator.first_timeout) == (0.1, 2.0)
     assert allocator.growth == Growth(duration=60.0, longest_step=1)
     assert allocator.idle_after == 5.0
-    assert read_settings().segments.growth == Growth(900.0, 1_000_000)
-    assert read_settings().segments.idle_after == 900.0
-
-
-def test_a_timeout_longer_than_that_of_first_segments_is_theirs_too() -> None:
-    """Who asks for patience need not ask twice."""
     with override_settings(IDGEN={"SEGMENTS": {"OPTIONS": {"timeout": 20}}}):
         assert read_settings().segments.first_timeout == 20
+    assert read_settings().segments.growth == Growth(900.0, 1_000_000)
+    assert read_settings().segments.idle_after == 900.0
 
 
 def test_the_default_generator_is_there_beside_those_that_are_named() -> None:
@@ -217,6 +216,13 @@ REFUSED: list[tuple[Any, list[str]]] = [
         {"SEGMENTS": {"OPTIONS": {"longest_chain": 8}}},
         ["IDGEN['SEGMENTS']['OPTIONS'] has the key 'longest_chain'", "removed", "Leave it out"],
     ),
+    *(
+        (
+            {"SEGMENTS": {"OPTIONS": {"make_tags": value}}},
+            ["OPTIONS']['make_tags'] must be True or False", repr(value)],
+        )
+        for value in (None, 1, "no")
+    ),
     ({"SEGMENTS": {"SOURCE": {"OPTIONS": {"database": "nowhere"}}}}, ["'nowhere'"]),
     (
         {"SEGMENTS": {"SOURCE": {**SHARDED, "OPTIONS": {"databases": []}}}},
@@ -341,29 +347,10 @@ def test_settings_that_change_in_a_test_take_effect() -> None:
     assert handlers.generators["default"] is not during
 
 
-def test_a_host_with_static_worker_ids_takes_them_from_the_range_it_was_given(
-    tmp_path: Path,
-) -> None:
-    """``workers`` reaches the one registry that can't find out which ids are free elsewhere."""
-    static: dict[str, Any] = {
-        "BACKEND": "django_idgen.leases.static.StaticLeases",
-        "OPTIONS": {"directory": str(tmp_path), "workers": [12, 14]},
-    }
-    with override_settings(IDGEN=generator(LEASES=static)):
-        entry = read_settings().generators["default"]
-        with build_generator(entry) as one, build_generator(entry) as other:
-            workers = {one.decode(one.next_id()).worker, other.decode(other.next_id()).worker}
-    assert workers == {12, 13}
-
-
 def test_static_worker_ids_are_never_assumed(tmp_path: Path) -> None:
     """Two hosts that both assumed worker 0 would repeat each other's ids."""
-    static = {
-        "BACKEND": "django_idgen.leases.static.StaticLeases",
-        "OPTIONS": {"directory": str(tmp_path)},
-    }
     with pytest.raises(SettingsError, match="one of 'worker', 'workers' and 'worker_from'"):
-        build(generator(LEASES=static))
+        build(static_leases(directory=str(tmp_path)))
 
 
 def test_segments_may_come_from_memory() -> None:
@@ -402,13 +389,12 @@ def test_the_namespace_knows_how_far_its_holders_run_ahead() -> None:
 
 def test_what_is_known_beside_an_unknown_option_is_all_that_is_known() -> None:
     """Also what is no affair of the registry's own class; within another one it is less."""
-    static = "django_idgen.leases.static.StaticLeases"
     with pytest.raises(SettingsError, match=r"'windw'\. Known: window, workers, idle_after, data"):
         build(leases(windw=30))
     with pytest.raises(
         SettingsError, match=r"Known: window, workers, idle_after, worker, worker_from"
     ):
-        build(generator(LEASES={"BACKEND": static, "OPTIONS": {"directory": "x", "windw": 3}}))
+        build(static_leases(windw=3))
     with pytest.raises(SettingsError, match=r"registry'\]\['OPTIONS'\].*Known: database,"):
         build(checkpointed({"OPTIONS": {"databse": "x"}}))
 
@@ -422,10 +408,7 @@ def test_options_of_the_namespace_stand_outside_of_a_nested_registry(option: str
 
 def test_static_worker_ids_within_another_registry(tmp_path: Path) -> None:
     """Its worker ids are those of the namespace."""
-    static = {
-        "BACKEND": "django_idgen.leases.static.StaticLeases",
-        "OPTIONS": {"directory": str(tmp_path)},
-    }
+    static = static_leases(directory=str(tmp_path))["GENERATORS"]["default"]["LEASES"]
     idgen = checkpointed(static, directory=str(tmp_path), workers=[12, 14])
     with (
         override_settings(IDGEN=idgen),
@@ -485,17 +468,14 @@ def test_a_window_is_whole_ticks_and_rounded_up() -> None:
         assert namespace.window_ticks == ticks
 
 
-def test_static_worker_ids_of_a_host_may_change(tmp_path: Path) -> None:
+def test_static_worker_ids_of_a_host_are_those_it_was_given_and_may_change(tmp_path: Path) -> None:
     """They are the host's affair: only what would repeat ids is held fast."""
-    for workers in ([12, 14], [13, 20]):
-        static: dict[str, Any] = {
-            "BACKEND": "django_idgen.leases.static.StaticLeases",
-            "OPTIONS": {"directory": str(tmp_path), "workers": workers},
-        }
-        with override_settings(IDGEN=generator(LEASES=static)):
+    for workers in ([12, 14], [13, 15]):
+        with override_settings(IDGEN=static_leases(directory=str(tmp_path), workers=workers)):
             entry = read_settings().generators["default"]
-            with build_generator(entry) as made:
-                assert made.decode(made.next_id()).worker in range(*workers)
+            with build_generator(entry) as one, build_generator(entry) as other:
+                lent = {made.decode(made.next_id()).worker for made in (one, other)}
+        assert lent == {*range(*workers)}
 
 
 def test_no_module_takes_the_place_of_what_the_package_offers() -> None:

@@ -6,6 +6,7 @@ import fcntl
 import gc
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,8 +24,8 @@ import time_machine
 import django_idgen
 from django_idgen.core.errors import GeneratorClosed
 from django_idgen.leases.memory import MemoryMarks
-from tests.interpreters import others
 from tests.snowflake_tools import STANDARD, real
+from tests.tiers import LONG
 
 LIMIT = 60  # seconds after which a test gives up on a thread or process
 
@@ -290,6 +291,33 @@ BESIDE_NO_THREAD = """
     say([warned, beside, named])
     ids.close()
 """
+
+
+MINORS = range(30, 11, -1)
+"""Of Python 3, newest first; the oldest that we support is the one that CI runs on."""
+
+
+def others() -> tuple[str, ...]:
+    """A released Python of each version from 3.12 on, but for ours; newest first; none on push."""
+    minors = (minor for minor in MINORS if LONG and (3, minor) != sys.version_info[:2])
+    return tuple(path for minor in minors if (path := find(minor)) is not None)
+
+
+def find(minor: int) -> str | None:
+    name = f"python3.{minor}"
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    places = [shutil.which(name), *sorted(pyenv.glob(f"versions/3.{minor}.*/bin/{name}"))]
+    return next((str(place) for place in places if place and runs(str(place))), None)
+
+
+def runs(path: str) -> bool:
+    """Whether it is a released Python: pyenv has shims of versions that are not switched on."""
+    code = "import sys; assert sys.version_info.releaselevel == 'final'"
+    try:
+        done = subprocess.run([path, "-c", code], capture_output=True, check=False, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Looks at Linux's list of threads.")

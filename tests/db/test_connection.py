@@ -1,21 +1,41 @@
-"""Our own database connections: nobody else's, and gone when there is nothing to do."""
+"""Our own database connections: nobody else's, gone when there is nothing to do, one a process."""
 
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 from django.db import DatabaseError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from django_idgen import generators, next_id, segments
+from django_idgen.core import segment_allocator
+from django_idgen.core.errors import LeaseLost
 from django_idgen.db import connection
-from django_idgen.db.connection import OwnConnection, Place, own_connection, place_of
-from tests.segment_tools import in_child
-from tests.server_tools import at_once, execute, sessions
+from django_idgen.db.connection import (
+    AliasLoader,
+    OwnConnection,
+    Place,
+    Stores,
+    home_connection,
+    own_connection,
+    place_of,
+)
+from django_idgen.db.tables import MODELS, missing_tables
+from django_idgen.leases.database import DatabaseLeases
+from django_idgen.process import factory, handlers
+from django_idgen.testing import no_registry
+from tests import places
+from tests.faults.processes import eventually
+from tests.leases.server.shop import SHOP
+from tests.places import STEP
+from tests.places import place as place
+from tests.segment_tools import LIMIT, in_child
+from tests.server_tools import at_once, configured, execute, sessions
 
 SESSION_OF = {"postgres": "SELECT pg_backend_pid()", "mariadb": "SELECT connection_id()"}
 
@@ -28,14 +48,6 @@ def session_of(connection: BaseDatabaseWrapper) -> int:
 
 PATIENCE = 60
 """Seconds that a job may take, its connection included, on a busy machine."""
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Give other threads, and the server, their time; the test fails if it never comes true."""
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_a_job_runs_on_a_connection_of_its_own(server_alias: str) -> None:
@@ -62,7 +74,7 @@ def test_many_threads_leave_no_connection(server_alias: str) -> None:
     execute(server_alias, "SELECT 1")
     own = own_connection(server_alias)
     at_once(10, lambda _: own.run(session_of, timeout=PATIENCE))
-    wait_until(lambda: sessions(server_alias) == 0)
+    eventually(lambda: sessions(server_alias) == 0)
 
 
 def test_what_a_job_raises_comes_to_the_caller_and_the_next_starts_clean(
@@ -121,22 +133,16 @@ def test_a_job_that_fails_within_a_job_leaves_that_ones_connection(server_alias:
         return session_of(db) == before, connections[server_alias] is db
 
     assert own.run(outer, timeout=PATIENCE) == (True, True)
-    wait_until(lambda: sessions(server_alias) == 0)
+    eventually(lambda: sessions(server_alias) == 0)
 
 
 def test_no_pool_and_no_transaction_of_the_projects_settings(postgres: str) -> None:
     """A pool may be used up by the callers who wait for us; ATOMIC_REQUESTS is not for us."""
-    settings = connections.settings[postgres]
-    configured = dict(settings)
-    settings.update(OPTIONS={"pool": True, "isolation_level": 4}, ATOMIC_REQUESTS=True)
-    settings.update(CONN_MAX_AGE=600, AUTOCOMMIT=False)
-    try:
+    theirs = {"OPTIONS": {"pool": True, "isolation_level": 4}, "ATOMIC_REQUESTS": True}
+    with configured(postgres, **theirs, CONN_MAX_AGE=600, AUTOCOMMIT=False):
         found: dict[str, Any] = OwnConnection(postgres).run(
             lambda db: {**db.settings_dict}, timeout=PATIENCE
         )
-    finally:
-        settings.clear()
-        settings.update(configured)
     assert set(found["OPTIONS"]) == {"connect_timeout", "tcp_user_timeout"}
     assert found["AUTOCOMMIT"] is True
     assert found["ATOMIC_REQUESTS"] is False
@@ -163,7 +169,7 @@ def test_without_a_thread_the_callers_connection_comes_through(
         assert session_of(before) != other
         assert before.in_atomic_block
     assert execute(server_alias, "SELECT count(*) FROM kept")[0][0] == 1
-    wait_until(lambda: sessions(server_alias) == 0)
+    eventually(lambda: sessions(server_alias) == 0)
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
@@ -232,4 +238,209 @@ def test_the_guard_goes_with_its_connection(postgres: str) -> None:
     own = OwnConnection(postgres)
     name = f"idgen-guard-{postgres}"
     assert own.run(lambda db: any(t.name == name for t in threading.enumerate()), timeout=PATIENCE)
-    wait_until(lambda: all(t.name != name for t in threading.enumerate()))
+    eventually(lambda: all(t.name != name for t in threading.enumerate()))
+
+
+# --- which store a database's marks are in, as test runners change databases ---
+
+
+@pytest.fixture
+def shop(directory: Path) -> Iterator[Path]:
+    """A SQLite database, the default one."""
+    with places.sqlite(directory):
+        yield directory / "shop.sqlite3"
+
+
+def another_database(alias: str, name: str) -> None:
+    """What a test runner does to an alias when it starts and when it is done."""
+    connections[alias].close()
+    connections.settings[alias]["NAME"] = name
+
+
+def test_a_store_is_made_once_for_a_place_and_a_name(shop: Path) -> None:
+    """And found again when the alias means the same database again."""
+    made: list[Place] = []
+    stores = Stores("default", lambda place: made.append(place) or object())
+    first = stores.current()
+    assert stores.current() is first
+    another_database("default", ":memory:")
+    assert stores.current() is not first
+    assert not stores.is_current(first)
+    another_database("default", str(shop))
+    assert stores.current() is first
+    assert made == [Place.SERVER, Place.MEMORY]
+
+
+def test_a_database_in_memory_has_no_background_thread(shop: Path, server_alias: str) -> None:
+    """Another thread would find another database (hazard 67); a file's it finds, or a server's.
+
+    There the next segment is loaded while the caller goes on.
+    """
+    assert AliasLoader(server_alias).background
+    loader = AliasLoader("default")
+    assert loader.background
+    another_database("default", ":memory:")
+    assert not loader.background
+
+
+def test_ids_of_a_test_without_the_database_come_one_at_a_time() -> None:
+    """Nothing is left over that would be used on the database once it is allowed."""
+    with_database_before = segments["t"].next_ids(3)
+    assert with_database_before == sorted(set(with_database_before))
+    assert segments["t"].stats().remaining == 0
+    assert next_id() < next_id()
+    handlers.reset()
+
+
+def test_a_lease_is_not_given_back_to_another_sqlite_database(shop: Path) -> None:
+    """At the end of a test run the real database is left alone: not even a file is made."""
+    next_id()
+    segments["t"].next_ids(STEP)
+    real = shop.with_name("real.sqlite3")
+    real.write_bytes(b"")
+    another_database("default", str(real))
+    handlers.reset()
+    assert real.read_bytes() == b""
+    assert not real.with_name("real.sqlite3-idgen").exists()
+
+
+def test_a_dropped_sqlite_database_gets_no_new_marks(shop: Path) -> None:
+    """Nor is a marks file made again beside a database that is gone."""
+    next_id()
+    connections["default"].close()
+    shop.unlink()
+    shop.with_name("shop.sqlite3-idgen").unlink()
+    handlers.reset()
+    assert [*shop.parent.iterdir()] == []
+
+
+def test_a_lease_is_not_given_back_to_another_server_database(server_alias: str) -> None:
+    """No table of ours is made in the real database at the end of a test run."""
+    with places.using(server_alias):
+        next_id()
+        name = connections.settings[server_alias]["NAME"]
+        real = f"{name}_real"
+        with connections[server_alias]._nodb_cursor() as cursor:
+            cursor.execute(f"CREATE DATABASE {real}")
+        another_database(server_alias, real)
+        try:
+            handlers.reset()
+            assert len(missing_tables(home_connection(server_alias))) == len(MODELS)
+        finally:
+            another_database(server_alias, name)
+            with connections[server_alias]._nodb_cursor() as cursor:
+                cursor.execute(f"DROP DATABASE {real}")
+
+
+def test_a_lease_of_another_database_is_not_renewed(shop: Path) -> None:
+    """A generator that lives on takes a worker id where its ids go now."""
+    next_id()
+    keeper = generators["default"].keeper
+    lease = keeper.lease
+    another_database("default", str(shop.with_name("other.sqlite3")))
+    with pytest.raises(LeaseLost, match="is no longer the server that lent"):
+        keeper.registry.renew(lease, last_tick=lease.start)
+
+
+def test_a_lease_stays_as_it_is_while_its_lender_is_forbidden(
+    place: str, django_db_blocker: Any
+) -> None:
+    """A test that may not use the database neither renews nor loses what is held."""
+    next_id()
+    keeper = generators["default"].keeper
+    with django_db_blocker.block():
+        kept = keeper.registry.renew(keeper.lease, last_tick=keeper.lease.start).lease
+        assert kept == keeper.lease
+        assert next_id() < next_id()
+
+
+def test_one_sqlite_database_has_one_marks_file(shop: Path) -> None:
+    """Releases that each link to the database would else give out the same ids."""
+    ids = [segments["t"].next_id()]
+    release = shop.parent / "release"
+    release.mkdir()
+    link = release / "shop.sqlite3"
+    link.symlink_to(shop)
+    for name in (link, f"file:{link}?mode=rw", f"file://{shop}"):
+        another_database("default", str(name))
+        handlers.reset()
+        ids.append(segments["t"].next_id())
+        assert next_id()
+    assert ids == [ids[0] + STEP * n for n in range(4)]
+    assert [path.name for path in release.iterdir()] == ["shop.sqlite3"]
+
+
+# --- first uses that meet: the second comes while the first is making what both want ---
+
+
+class Meeting:
+    """Holds the first thread up inside ``module.name`` until a second one has come.
+
+    It has come when it stands before the lock of ``owner``, or makes one more itself.
+    """
+
+    def __init__(self, patch: pytest.MonkeyPatch, owner: Any, module: Any, name: str) -> None:
+        self.made: list[Any] = []
+        self._make = getattr(module, name)
+        self._lock = owner._lock
+        self._second: threading.Thread | None = None
+        self._came = threading.Event()
+        patch.setattr(owner, "_lock", self)
+        patch.setattr(module, name, self.make)
+
+    def asked_by_two(self, ask: Callable[[], Any]) -> list[Any]:
+        """What the two were given."""
+        got: list[Any] = []
+        self._second = threading.Thread(target=lambda: got.append(ask()))
+        got.append(ask())
+        self._second.join(LIMIT)
+        assert len(got) == 2
+        return got
+
+    def make(self, *args: Any, **options: Any) -> Any:
+        assert self._second is not None
+        if threading.current_thread() is self._second:
+            self._came.set()
+        else:
+            self._second.start()
+            assert self._came.wait(LIMIT)
+        self.made.append(self._make(*args, **options))
+        return self.made[-1]
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is self._second:
+            self._came.set()
+        self._lock.acquire()
+
+    def __exit__(self, *exc: object) -> None:
+        self._lock.release()
+
+
+def in_generators() -> tuple[Any, Any, str, Callable[[], Any]]:
+    return generators, factory, "build_generator", lambda: generators["default"]
+
+
+def in_segments() -> tuple[Any, Any, str, Callable[[], Any]]:
+    return segments, factory, "build_allocator", lambda: segments["order"]
+
+
+def in_tags() -> tuple[Any, Any, str, Callable[[], Any]]:
+    return segments.allocator().segments, segment_allocator, "_GENERATOR", lambda: segments["order"]
+
+
+def in_stores() -> tuple[Any, Any, str, Callable[[], Any]]:
+    found: Any = DatabaseLeases(SHOP)._stores
+    return found, found, "_make", found.current
+
+
+@pytest.mark.parametrize("owner_of", [in_generators, in_segments, in_tags, in_stores])
+def test_two_threads_at_first_use_share_one(
+    owner_of: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hazard 29: one per process and alias, or both would give out the same ids."""
+    with no_registry():
+        owner, module, name, ask = owner_of()
+        meeting = Meeting(monkeypatch, owner, module, name)
+        one, other = meeting.asked_by_two(ask)
+    assert one is other
+    assert len(meeting.made) == 1

@@ -17,8 +17,8 @@ from tests.app.models import Invoice, Line, Order
 from tests.ops.doctor.asking import doctor, findings
 from tests.ops.doctor.fleet import idgen, on_database
 from tests.places import make_tables
-from tests.ports import free_port
 from tests.server_tools import execute
+from tests.servers import free_port
 
 ODD = {
     "postgres": {

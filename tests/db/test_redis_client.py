@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,20 +13,14 @@ import redis as redis_py
 
 from django_idgen.core.errors import ConfigurationError, RegistryUnavailable
 from django_idgen.db.redis_client import OwnRedis, raw_client
-from tests.ports import free_port
 from tests.redis_servers import (
     RedisFarm,
     RedisServer,
     cache_alias,
-    redis_farm,
     sentinel_options,
 )
-
-
-@pytest.fixture
-def farm() -> Iterator[RedisFarm]:
-    with redis_farm() as made:
-        yield made
+from tests.segment_tools import in_child
+from tests.servers import free_port
 
 
 @contextmanager
@@ -172,17 +165,10 @@ def test_a_child_has_a_client_of_its_own(farm: RedisFarm) -> None:
         holder = threading.Thread(target=hold)
         holder.start()
         held.wait(30)
-        child = os.fork()
-        if child == 0:
-            status = 1
-            try:
-                status = 0 if answers(own) else 2
-            finally:
-                os._exit(status)
-        _, status = os.waitpid(child, 0)
+        answered = in_child(lambda: [answers(own)])
         done.set()
         holder.join()
-        assert status == 0
+        assert answered == [True]
         assert answers(own)
 
 

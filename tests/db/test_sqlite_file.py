@@ -23,12 +23,14 @@ from django_idgen.core.errors import (
 )
 from django_idgen.db import sqlite
 from django_idgen.db.connection import home_of, own_connection
+from django_idgen.db.sqlite import file_of
 from django_idgen.models import Installation, LeafAlloc, NamespaceRecord, WorkerLease
 from django_idgen.process import factory, handlers
 from tests import places, tiers
 from tests.app.models import Invoice
 from tests.contracts.lease_contract import in_threads
 from tests.contracts.test_static import in_child
+from tests.own_servers import eventually
 from tests.places import STEP, make_tables
 
 SKIP = 50 * 2 * STEP
@@ -180,13 +182,18 @@ def aged(content: bytes, scratch: Path) -> bytes:
     return content
 
 
-@pytest.mark.parametrize("way", ["over", "over, as it was", "moved", "moved, as it was"])
+@pytest.mark.parametrize("way", ["over", "over, as it was", "moved", "moved, as it was", "at once"])
 def test_an_old_copy_of_the_file_is_noticed(shop: Path, way: str) -> None:
-    """However it was put there, what was granted since it was made is skipped."""
+    """However it was put there, what was granted since it was made is skipped.
+
+    Put back at once, no time tells it; it is another file than the one that was written.
+    """
     segments["t"].next_ids(STEP)
     registry = factory.build_registry(handlers.generator_settings("default"))
     registry.acquire(holder="first")
-    old = aged(beside(shop).read_bytes(), shop.with_name("scratch"))
+    old = beside(shop).read_bytes()
+    if way != "at once":
+        old = aged(old, shop.with_name("scratch"))
     was = beside(shop).stat().st_mtime - HOUR
     held = segments["t"].next_ids(4 * STEP)
     leases = [registry.acquire(holder=str(n)).lease for n in range(3)]
@@ -198,18 +205,6 @@ def test_an_old_copy_of_the_file_is_noticed(shop: Path, way: str) -> None:
     copy.replace(beside(shop))
     assert segments["t"].next_id() > held[-1]
     assert registry.acquire(holder="next").lease.start >= max(lease.until for lease in leases)
-
-
-def test_an_old_copy_that_is_put_back_at_once_is_noticed(shop: Path) -> None:
-    """No time tells it; it is another file than the one that was written."""
-    segments["t"].next_ids(STEP)
-    old = beside(shop).read_bytes()
-    held = segments["t"].next_ids(4 * STEP)
-    restart()
-    copy = shop.with_name("copy")
-    copy.write_bytes(old)
-    copy.replace(beside(shop))
-    assert segments["t"].next_id() > held[-1]
 
 
 def test_a_file_system_with_a_clock_of_its_own_skips_nothing(
@@ -397,10 +392,7 @@ def test_no_file_is_left_beside_it(shop: Path) -> None:
     own_connection("default").run(lambda _connection: None, timeout=60)
     handlers.reset()
     assert {each.name for each in shop.parent.iterdir()} == {shop.name, beside(shop).name}
-    deadline = SYSTEM_CLOCK.stopwatch() + 60
-    while str(beside(shop)) in open_files() and SYSTEM_CLOCK.stopwatch() < deadline:
-        SYSTEM_CLOCK.sleep(0.01)
-    assert str(beside(shop)) not in open_files()
+    eventually(lambda: str(beside(shop)) not in open_files(), "the file is closed")
 
 
 def open_files() -> list[str]:
@@ -481,3 +473,58 @@ def test_a_new_file_belongs_to_whom_the_database_belongs(shop: Path) -> None:
     found = beside(shop).stat()
     assert found.st_mode & 0o777 == 0o660
     assert mine or found.st_uid == 1234
+
+
+# --- which file a NAME means, compared with what SQLite opens -----------------
+
+
+FILES = [
+    "shop.db",
+    "./below/../shop.db",
+    "link.db",
+    "linked/shop.db",
+    "file:shop.db",
+    "file:link.db?mode=rwc&cache=shared",
+    "file:a%20shop%3F.db#part",
+    "file://{here}/shop.db",
+    "file://localhost{here}/linked/shop.db?x=1",
+    "{here}/shop.db",
+]
+NONE = [":memory:", "", "file::memory:", "file::memory:?cache=shared", "file:x?mode=memory"]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with a database and, beside it, links to a file and to a directory."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "below").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "linked").symlink_to("elsewhere")
+    (tmp_path / "link.db").symlink_to("elsewhere/shop.db")
+    return tmp_path
+
+
+def opened_by_sqlite(name: str) -> str:
+    with closing(sqlite3.connect(name, uri=True)) as db:
+        db.execute("CREATE TABLE t (x)")
+        return str(db.execute("PRAGMA database_list").fetchone()[2])
+
+
+def test_it_is_the_file_that_sqlite_opens(here: Path) -> None:
+    """However the name is written, the marks lie beside the one database it means."""
+    for name in (each.format(here=here) for each in FILES):
+        assert file_of(name) == Path(opened_by_sqlite(name)).resolve()
+        file_of(name).unlink()
+
+
+def test_a_database_without_a_file_has_none(here: Path) -> None:
+    """Its marks stand in memory, as it does: no file is left in the working directory."""
+    for name in NONE:
+        assert file_of(name) is None
+        assert opened_by_sqlite(name) == ""
+
+
+def test_a_path_and_nothing_will_do(here: Path) -> None:
+    """Django takes a ``Path``, and an alias may have no name."""
+    assert file_of(Path("link.db")) == here / "elsewhere" / "shop.db"
+    assert file_of(None) is None

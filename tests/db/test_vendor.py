@@ -1,17 +1,21 @@
-"""The SQL that differs from one database server to the other, on real ones."""
+"""The SQL that differs from one database server to the other, on real ones; and moments."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from django.db import DatabaseError, connections, transaction
+from django.test import override_settings
+from django.utils import timezone
 
 from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.db import dialects
+from django_idgen.db.dialects import aware_moment, stored_moment
 from django_idgen.models import LeafAlloc
 from tests.places import make_tables
 from tests.server_tools import at_once, execute, execute_apart
@@ -200,3 +204,25 @@ def test_a_deadlock_is_a_conflict(pairs: str) -> None:
         return []
 
     assert sorted(at_once(2, lock)) == [[], [True]]
+
+
+# --- moments in the columns of a project without time zones -------------------
+
+
+MOMENT = datetime(2025, 6, 1, 12, 30, tzinfo=UTC)
+
+
+@override_settings(USE_TZ=False, TIME_ZONE="Asia/Kathmandu")
+def test_columns_are_in_the_projects_zone_whatever_is_active() -> None:
+    """A page in the zone of its reader writes, reads and compares the same moments."""
+    with timezone.override("Pacific/Auckland"):
+        stored = stored_moment(MOMENT)
+        assert stored == datetime(2025, 6, 1, 18, 15)  # noqa: DTZ001
+        assert aware_moment(stored) == MOMENT
+
+
+@override_settings(USE_TZ=True, TIME_ZONE="Asia/Kathmandu")
+def test_with_time_zones_a_moment_is_stored_as_it_is() -> None:
+    """Django writes it in the zone of the database."""
+    assert stored_moment(MOMENT) is MOMENT
+    assert aware_moment(MOMENT) is MOMENT

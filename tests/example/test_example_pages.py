@@ -18,7 +18,7 @@ import pytest
 
 from django_idgen.core.clock import SYSTEM_CLOCK
 from tests import servers, warm
-from tests.ports import free_port
+from tests.servers import free_port
 
 MANAGE = Path(__file__).parents[2] / "example_project" / "manage.py"
 PATIENCE = 60.0

@@ -23,9 +23,10 @@ from typing import Any
 import pytest
 from django.db import connections
 
-from tests import server_tools, warm
-from tests.ports import free_port
+from tests import server_tools, servers, warm
+from tests.servers import free_port
 from tests.tiers import LONG, long
+from tests.upkeep_tools import forget_redis, redis_leases_on
 
 Taken = dict[str, Any]
 
@@ -82,6 +83,11 @@ class Site:
         """Add to the setting ``IDGEN``."""
         before = json.loads(self.environment.get("SITE_IDGEN", "{}"))
         self.environment["SITE_IDGEN"] = json.dumps({**before, **more})
+
+    def use_redis(self) -> None:
+        """Have the alias ``idgen`` of CACHES lead to the shared Redis."""
+        entry = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": servers.REDIS["redis"]}
+        self.environment["SITE_CACHES"] = json.dumps({"idgen": entry})
 
     def journal(self) -> list[Taken]:
         """What the processes wrote down themselves."""
@@ -272,6 +278,15 @@ def assert_workers_differ(taken: Iterable[Taken]) -> None:
         processes[entry["worker"]].add(entry["pid"])
     shared = {worker: pids for worker, pids in processes.items() if len(pids) > 1}
     assert not shared, f"worker ids of several processes: {shared}"
+
+
+@contextmanager
+def worker_ids_from_redis(site: Site, redis: str) -> Iterator[Site]:
+    """``site``, with worker ids from the shared Redis, with its database as their root."""
+    site.set_idgen(redis_leases_on("idgen", "default"))
+    site.use_redis()
+    yield site
+    forget_redis(redis, site.alias)
 
 
 def database_settings(alias: str) -> dict[str, Any]:

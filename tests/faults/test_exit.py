@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
 from collections.abc import Iterator
@@ -10,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import server_tools, servers
+from tests import server_tools
 from tests.tiers import LONG
-from tests.upkeep_tools import forget_redis, redis_leases_on
 
 from .processes import (
     ON_POSTGRES,
@@ -23,6 +21,7 @@ from .processes import (
     Taken,
     assert_no_repeats,
     database_settings,
+    worker_ids_from_redis,
 )
 
 START = """
@@ -203,15 +202,8 @@ def fleet_site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]
     alias = request.getfixturevalue("postgres" if request.param == "redis" else request.param)
     site = Site(tmp_path, database_settings(alias), alias)
     if request.param == "redis":
-        redis = request.getfixturevalue("redis")
-        backend = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": servers.REDIS["redis"]}
-        site.set_idgen(redis_leases_on("shared", "default"))
-        site.environment.update(
-            DJANGO_SETTINGS_MODULE="tests.faults.site.redis_settings",
-            SITE_CACHES=json.dumps({"shared": backend}),
-        )
-        yield site
-        forget_redis(redis, alias)
+        with worker_ids_from_redis(site, request.getfixturevalue("redis")):
+            yield site
     else:
         yield site
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 import pytest
 
+from django_idgen.core.layout import parse_layout
 from tests.tiers import LONG
 
 from .processes import (
@@ -113,6 +115,35 @@ def test_nested_forks(site: Site) -> None:
     """Child and grandchild have worker ids of their own, and give each its own back."""
     with site.python(PREPARE + NESTED.format(child="end", grandchild="end")) as parent:
         check_end(site, parent, 5)
+
+
+HELD = """
+from django_idgen import generators
+held = generators["default"]
+
+def note():
+    record({"ids": [held.next_id() for _ in range(5)]})
+
+note()
+child = os.fork()
+if not child:
+    note()
+    os._exit(0)
+note()
+join([child])
+"""
+
+
+def test_a_child_takes_nothing_of_its_parents_tick(sqlite_site: Site) -> None:
+    """I5: Python's fork hook drops what a tick of 30 s has left, before anyone can take of it."""
+    layout = {"time": 28, "worker": 10, "sequence": 12, "tick": 30}
+    sqlite_site.set_idgen({"GENERATORS": {"default": {"LAYOUT": layout}}})
+    with sqlite_site.python(PREPARE + HELD) as parent:
+        assert parent.finish() == 0, parent.output
+    ids = [value for entry in sqlite_site.recorded() for value in entry["ids"]]
+    assert len(set(ids)) == 15
+    workers = Counter(parse_layout(layout).unpack(value).worker for value in ids)
+    assert sorted(workers.values()) == [5, 10]
 
 
 def test_a_child_that_vanishes(sqlite_site: Site) -> None:

@@ -12,8 +12,8 @@ from django.test.utils import CaptureQueriesContext
 
 from django_idgen import generators, segments
 from django_idgen.fields import SegmentAutoField, SegmentIdField, SnowflakeAutoField, SnowflakeField
-from tests.aliases import alias as alias
 from tests.app.models import Counter, Invoice, Order, Tag
+from tests.places import alias as alias
 from tests.places import empty_place as empty_place
 
 FOUR = [SnowflakeField, SegmentIdField, SnowflakeAutoField, SegmentAutoField]

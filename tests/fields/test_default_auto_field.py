@@ -31,7 +31,7 @@ FILES = {
     """,
     "settings.py": """
         import json, os
-        from tests.mysql_driver import use_pymysql_for_mysqlclient
+        from tests.servers import use_pymysql_for_mysqlclient
         from tests.patience import wait_patiently
         use_pymysql_for_mysqlclient()
         wait_patiently()

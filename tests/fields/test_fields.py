@@ -1,38 +1,40 @@
-"""The four fields: when they make a value, which one, and at what price."""
+"""The four fields: when they make a value, which one and at what price; and among other fields."""
 
 from __future__ import annotations
 
-import asyncio
-import copy
-import json
-import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from asgiref.sync import sync_to_async
+from django import forms
 from django.core.exceptions import ValidationError
-from django.core.management import call_command
 from django.db import connections, models
-from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import F
+from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from django_idgen import segments
-from django_idgen.fields import SegmentAutoField, SnowflakeField
-from tests.aliases import on_every_database
+from django_idgen.fields import SnowflakeField
 from tests.app.models import (
+    Car,
     Counter,
+    Coupon,
     Document,
     EagerOrder,
     Folder,
     Invoice,
+    Labelling,
+    Line,
     Order,
+    Parcel,
     Receipt,
     Tag,
     Ticket,
+    Vehicle,
+    Voucher,
 )
 from tests.fields.conftest import KEYED, keyed
+from tests.places import on_every_database
 
 pytestmark = on_every_database
 
@@ -148,18 +150,6 @@ def test_a_key_set_by_hand_is_kept(model: type[models.Model], alias: str, warm: 
     assert set(found) == {one, two, three}
 
 
-def test_get_or_create_and_update_or_create(alias: str) -> None:
-    """Both find a row by another column, and give an id to the one they make."""
-    orders = Order.objects.using(alias)
-    made, created = orders.get_or_create(note="a")
-    again, created_again = orders.get_or_create(note="a")
-    assert (created, created_again, again.pk) == (True, False, made.pk)
-    changed, created = orders.update_or_create(note="a", defaults={"note": "b"})
-    assert (created, changed.pk) == (False, made.pk)
-    by_key, created = orders.update_or_create(pk=9, defaults={"note": "c"})
-    assert (created, by_key.pk) == (True, 9)
-
-
 def test_update_and_expressions_are_untouched(alias: str) -> None:
     """``update()`` with ``F()`` works on generated columns, and makes no value."""
     row = Receipt.objects.using(alias).create()
@@ -210,53 +200,6 @@ def test_eager_takes_no_id_for_rows_read(alias: str, monkeypatch: pytest.MonkeyP
     assert EagerOrder(id=5).pk == 5
 
 
-# --- fixtures, copies, async --------------------------------------------------
-
-
-def test_loaddata_keeps_keys_and_makes_missing_ones(
-    alias: str, tmp_path: pytest.TempPathFactory
-) -> None:
-    """A fixture's keys are kept; an entry without one gets an id."""
-    fixture = tmp_path / "rows.json"  # type: ignore[operator]
-    entries = [
-        {"model": "app.order", "pk": 11, "fields": {"note": "kept", "tags": []}},
-        {"model": "app.order", "fields": {"note": "made", "tags": []}},
-        {"model": "app.counter", "pk": 12, "fields": {"name": "kept"}},
-        {"model": "app.counter", "fields": {"name": "made"}},
-    ]
-    fixture.write_text(json.dumps(entries))
-    call_command("loaddata", str(fixture), database=alias, verbosity=0)
-    assert Order.objects.using(alias).get(note="kept").pk == 11
-    assert Order.objects.using(alias).get(note="made").pk > 0
-    assert Counter.objects.using(alias).get(name="kept").pk == 12
-    assert Counter.objects.using(alias).get(name="made").pk > 0
-
-
-def test_pickle_and_copy_keep_the_id() -> None:
-    """A pickled or copied instance is the same row; an unsaved one stays without an id."""
-    order = Order.objects.create()
-    assert pickle.loads(pickle.dumps(order)) == order
-    assert copy.deepcopy(order).pk == order.pk
-    assert pickle.loads(pickle.dumps(Order())).pk is None
-
-
-@pytest.mark.django_db(transaction=True, databases=["default"])
-def test_async_calls() -> None:
-    """``acreate``, ``asave`` and ``abulk_create`` give ids as their twins do."""
-
-    async def make() -> list[int]:
-        saved = Order()
-        await saved.asave()
-        created = await Order.objects.acreate()
-        bulk = await Order.objects.abulk_create([Order(), Order()])
-        # Of the thread in which all this runs; Django itself never closes one in memory.
-        await sync_to_async(lambda: BaseDatabaseWrapper.close(connections["default"]))()
-        return [saved.pk, created.pk, *(order.pk for order in bulk)]
-
-    keys = asyncio.run(make())
-    assert keys == sorted(set(keys))
-
-
 # --- bad values ---------------------------------------------------------------
 
 
@@ -283,9 +226,98 @@ def test_looking_for_an_impossible_id_finds_nothing(alias: str) -> None:
         assert not Order.objects.using(alias).filter(pk=value).exists()
 
 
-def test_the_column_is_a_plain_bigint(alias: str) -> None:
-    """No field of ours has an identity, a sequence or a default in the database."""
-    connection = connections[alias]
-    for field in (Order._meta.pk, Counter._meta.pk, SegmentAutoField(primary_key=True)):
-        assert field.db_type(connection) == field.rel_db_type(connection) == "bigint"
-        assert field.db_type_suffix(connection) is None
+# --- inheritance --------------------------------------------------------------
+
+
+def test_child_tables_share_the_parents_tag(alias: str) -> None:
+    """Multi-table inheritance: one number for both rows, out of the parent's tag."""
+    first = Vehicle.objects.using(alias).create()
+    with CaptureQueriesContext(connections[alias]) as captured:
+        car = Car.objects.using(alias).create(name="red", doors=2)
+    assert sum(query["sql"].startswith("INSERT") for query in captured) == 2
+    assert not any(query["sql"].startswith(("UPDATE", "SELECT")) for query in captured)
+    assert car.pk == car.vehicle_ptr_id == first.pk + 1
+    assert segments["app.vehicle"].next_id() == car.pk + 1
+    assert Car.objects.using(alias).get(pk=car.pk).name == "red"
+
+
+def test_a_copy_of_a_child_is_a_new_vehicle(alias: str) -> None:
+    """Both keys set to None give a second pair of rows under one new number."""
+    car = Car.objects.using(alias).create()
+    first = car.pk
+    car.pk = car.id = None
+    car.save(using=alias)
+    assert car.pk == car.id != first
+    assert Car.objects.using(alias).count() == Vehicle.objects.using(alias).count() == 2
+
+
+def test_abstract_bases_give_each_child_a_tag(alias: str) -> None:
+    """The tag of an inherited field is that of the model which has the column."""
+    assert Voucher._meta.pk.resolved_tag == "app.voucher"
+    assert Coupon._meta.pk.resolved_tag == "app.coupon"
+    voucher = Voucher.objects.using(alias).create()
+    assert voucher.pk == segments["app.voucher"].next_id() - 1
+
+
+# --- relations ----------------------------------------------------------------
+
+
+def test_foreign_keys_hold_the_ids(alias: str) -> None:
+    """FOREIGN KEY, ONE-TO-ONE as a key, and joins through them work in 64 bits."""
+    order = Order.objects.using(alias).create(pk=2**62)
+    line = Line.objects.using(alias).create(order=order, text="tea")
+    parcel = Parcel.objects.using(alias).create(order=order)
+    assert parcel.pk == line.order_id == 2**62
+    assert Line.objects.using(alias).select_related("order").get().order == order
+    assert Order.objects.using(alias).get(lines__text="tea") == order
+    order.delete()
+    assert not Parcel.objects.using(alias).exists()
+
+
+def test_many_to_many(alias: str) -> None:
+    """Automatic and explicit through tables join 64-bit ids; the automatic one has a plain key."""
+    order = Order.objects.using(alias).create(pk=2**61)
+    tag = Tag.objects.using(alias).create(pk=2**62)
+    order.tags.add(tag)
+    order.labels.add(tag)
+    assert list(order.tags.all()) == list(order.labels.all()) == [tag]
+    assert type(Order.tags.through._meta.pk) is models.BigAutoField
+    assert Order.tags.through.objects.using(alias).get().pk < 2**31
+    assert Labelling.objects.using(alias).get().pk > 2**31
+    order.tags.clear()
+    assert not order.tags.exists()
+
+
+# --- forms and admin ----------------------------------------------------------
+
+
+class InvoiceForm(forms.ModelForm):  # type: ignore[type-arg]
+    class Meta:
+        model = Invoice
+        fields = "__all__"
+
+
+def test_forms_leave_the_field_out_and_burn_nothing() -> None:
+    """A ModelForm has no such field, is valid without it, and takes a number only to save."""
+    before = segments["app.invoice"].next_id()
+    form = InvoiceForm({"note": "x"})
+    assert list(form.fields) == ["note"]
+    assert form.is_valid()
+    assert InvoiceForm({"note": "x" * 99}).is_valid() is False
+    assert InvoiceForm().as_p()
+    assert form.save().pk == before + 1
+
+
+def test_admin_adds_and_changes_with_inlines(admin_client: Client) -> None:
+    """The admin makes an order with a line, then changes that line, and shows the id."""
+    add = {"note": "n", "lines-TOTAL_FORMS": "1", "lines-INITIAL_FORMS": "0", "lines-0-text": "tea"}
+    assert admin_client.post("/admin/app/order/add/", add).status_code == 302
+    order = Order.objects.get()
+    line = order.lines.get()
+    page = f"/admin/app/order/{order.pk}/change/"
+    assert f'readonly">{order.pk}<' in admin_client.get(page).content.decode()
+    change = {**add, "lines-INITIAL_FORMS": "1", "lines-0-text": "milk"}
+    change |= {"lines-0-id": str(line.pk), "lines-0-order": str(order.pk)}
+    assert admin_client.post(page, change).status_code == 302
+    line.refresh_from_db()
+    assert (line.text, Line.objects.count()) == ("milk", 1)

@@ -26,9 +26,9 @@ from django_idgen.core.errors import LayoutError
 from django_idgen.core.layout import PRESETS, BitLayout, parse_layout
 from django_idgen.fields.lookups import CreatedDate, last_id, span
 from tests import servers
-from tests.aliases import on_every_database
 from tests.app.models import Bill, Customer, Folder, Invoice, Line, Order, Purchase, Sheet
 from tests.core.test_layout import layouts
+from tests.places import on_every_database
 
 pytestmark = on_every_database
 

@@ -10,15 +10,15 @@ import pytest
 from django.core import serializers
 from django.core.exceptions import ValidationError
 from django.core.management import call_command
-from django.db import IntegrityError, connections, models, transaction
+from django.db import connections, models, transaction
 from django.test.utils import isolate_apps
 
 from django_idgen.core.encoding import ALPHABETS, TextForm
 from django_idgen.core.errors import InvalidId
 from django_idgen.fields import SegmentIdField, SnowflakeField
-from tests.aliases import on_every_database
 from tests.app.models import Bill, Customer, Purchase
 from tests.fields.conftest import FOUR, NO_IDS
+from tests.places import on_every_database
 
 WRONG_OPTIONS: list[dict[str, Any]] = [
     {"text_form": "base64"},
@@ -104,14 +104,6 @@ def test_an_instance_made_with_a_text(alias: str) -> None:
     made.save(force_update=True)
     Customer.objects.using(alias).bulk_create([Customer(pk="cus_00000000007")])
     assert Customer.objects.using(alias).filter(pk__in=[5, 6, 7]).count() == 3
-
-
-@pytest.mark.django_db
-def test_a_repeated_text_is_a_repeated_id() -> None:
-    """Two ways to write an id are one id."""
-    Bill.objects.create(pk="000000000000a")
-    with pytest.raises(IntegrityError):
-        Bill.objects.create(pk="000000000000A")
 
 
 @pytest.mark.django_db

@@ -17,7 +17,8 @@ from django.db import connections
 from django_idgen.core.layout import parse_layout
 from django_idgen.db.redis_client import raw_client
 from django_idgen.models import NamespaceRecord
-from tests import servers, wrong_clock
+from tests import servers
+from tests.leases import wrong_clock
 from tests.server_tools import ROOT, make_tables
 from tests.tiers import long
 
@@ -52,7 +53,7 @@ def prefix(place: dict[str, str]) -> Iterator[str]:
 def at_another_time(hours: int, place: dict[str, str], prefix: str) -> dict[str, Any]:
     """What became of a process whose wall clock is so many hours ahead."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.wrong_clock", json.dumps([hours, place, prefix])],
+        [sys.executable, "-m", "tests.leases.wrong_clock", json.dumps([hours, place, prefix])],
         cwd=ROOT,
         env={**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings"},
         stdout=subprocess.PIPE,

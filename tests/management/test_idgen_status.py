@@ -25,8 +25,7 @@ from django_idgen.process import handlers
 from tests import servers, warm
 from tests.places import make_tables
 from tests.places import place as place
-from tests.server_tools import execute, sessions
-from tests.threads import wait_for_threads
+from tests.server_tools import execute, one_more, sessions
 
 
 def shown(*words: str, **options: Any) -> str:
@@ -151,35 +150,27 @@ def test_a_database_that_is_not_there_lacks_no_table() -> None:
 
 def test_what_is_away_is_said_and_the_rest_goes_on(tmp_path: Path, django_db_blocker: Any) -> None:
     """A database without a server: its error stands where it belongs; SQLite is told of."""
-    away = {
-        **connections.settings["default"],
+    server = {
         "ENGINE": "django.db.backends.postgresql",
         "HOST": "127.0.0.1",
-        "PORT": "1",
         "NAME": "nowhere",
         "USER": "nobody",
         "PASSWORD": "secret-of-the-test",
     }
-    connections.settings["away"] = away
-    idgen = {
-        "GENERATORS": {"far": {"LEASES": {"OPTIONS": {"database": "away"}}}},
-        "SEGMENTS": {"SOURCE": {"OPTIONS": {"database": "away"}}},
-    }
-    try:
+    with one_more("default", **server) as away:
+        idgen = {
+            "GENERATORS": {"far": {"LEASES": {"OPTIONS": {"database": away}}}},
+            "SEGMENTS": {"SOURCE": {"OPTIONS": {"database": away}}},
+        }
         with django_db_blocker.unblock(), override_settings(IDGEN=idgen):
             found = document()
             text = shown("--timeout", "60")
-    finally:
-        wait_for_threads("away")
-        del connections.settings["away"]
-        if hasattr(connections._connections, "away"):  # type: ignore[attr-defined]
-            del connections["away"]
     errors = {each["alias"]: each["error"] for each in found["generators"]}
     assert errors["default"] is None
     assert errors["far"]
     assert found["tags"][0]["error"]
     assert {each["alias"]: each["error"] is None for each in found["databases"]} == {
-        "away": False,
+        away: False,
         "default": True,
     }
     assert text.count("can't be queried") == 3

@@ -20,8 +20,9 @@ from django_idgen.ops import health, probes
 from django_idgen.ops.health import Readiness
 from django_idgen.ops.probes import Probes
 from django_idgen.sources.memory import MemorySource
+from tests.own_servers import pointing_at
 from tests.places import idgen_on
-from tests.private_postgres import PostgresServer, pointing_at, postgres_farm
+from tests.private_postgres import PostgresServer, postgres_farm
 from tests.rest.tags.people import Person
 
 PATIENCE = 60

@@ -28,12 +28,12 @@ from django_idgen.signals import segment_skipped
 from django_idgen.sources.database import DatabaseSource
 from django_idgen.sources.server import ServerSource
 from tests import servers
-from tests.aliases import alias as alias
-from tests.aliases import on_every_database
 from tests.app.models import Car, Document, Folder, Invoice, Receipt, Ticket, Vehicle
 from tests.ops.doctor.asking import doctor, findings
-from tests.places import STEP, idgen_on, make_tables, using
+from tests.places import STEP, idgen_on, make_tables, on_every_database, using
+from tests.places import alias as alias
 from tests.places import place as place
+from tests.server_tools import configured
 
 TAG = "app.invoice"
 
@@ -299,12 +299,8 @@ def test_a_load_outlives_the_database_of_the_tags(
     """Its rows are kept; the log names the tag, how far to raise it, and what does so."""
     make_tables(postgres)
     with using(mariadb), override_settings(IDGEN=idgen_on(postgres)):
-        there = connections.settings[postgres]["NAME"]
-        connections.settings[postgres]["NAME"] = "nowhere"
-        try:
+        with configured(postgres, NAME="nowhere"):
             load(tmp_path, mariadb, 1, 2, 3)
-        finally:
-            connections.settings[postgres]["NAME"] = there
         assert Invoice.objects.using(mariadb).count() == 3
         warned = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
         assert f"tag '{TAG}' below 4" in warned[-1]

@@ -1,11 +1,13 @@
-"""Signals: what the generators tell, and that listening can do no harm."""
+"""Signals and log records: what the generators tell, and that listening can do no harm."""
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 from collections.abc import Iterator
 from functools import partial
+from io import StringIO
 from typing import Any
 
 import pytest
@@ -13,7 +15,10 @@ from django.db.models import Model
 from django.db.models.signals import post_save, pre_save
 
 from django_idgen import generators, next_id, segments, signals
+from django_idgen.core.errors import LeaseLost
+from django_idgen.core.lease import Lease, process_label
 from django_idgen.core.loader import InlineLoader
+from django_idgen.core.segment import Segment
 from django_idgen.core.segment_allocator import SegmentAllocator
 from django_idgen.process import handlers
 from django_idgen.sources.memory import MemorySource
@@ -43,16 +48,6 @@ def heard() -> Iterator[list[dict[str, Any]]]:
     signals.segment_loaded.disconnect(receiver)
 
 
-def test_a_receiver_hears_the_values_that_the_signal_documents(
-    tea: Any, heard: list[dict[str, Any]]
-) -> None:
-    """``segment_loaded`` names the tag and the segment."""
-    tea.next_id()
-    assert [event["tag"] for event in heard] == ["tea"]
-    assert heard[0]["segment"].start == 1
-    assert heard[0]["sender"] == "django_idgen"
-
-
 def broken(**_values: Any) -> None:
     raise RuntimeError("a bug in the user's receiver")
 
@@ -75,11 +70,15 @@ def receiver(request: pytest.FixtureRequest) -> Iterator[Any]:
 def test_a_receiver_that_fails_does_no_harm(
     receiver: Any, tea: Any, heard: list[dict[str, Any]], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What it raises is logged; the caller gets its id, and the other receivers hear of it."""
+    """What it raises is logged; the caller gets its id, and the other receivers hear of it.
+
+    They hear the values that the signal documents.
+    """
     with caplog.at_level(logging.ERROR, "django_idgen"):
         assert tea.next_id() == 1
     assert "a bug in the user's receiver" in caplog.text
-    assert [event["tag"] for event in heard] == ["tea"]
+    (event,) = heard
+    assert (event["sender"], event["tag"], event["segment"].start) == ("django_idgen", "tea", 1)
 
 
 def test_a_receiver_may_ask_for_an_id_itself(tea: Any) -> None:
@@ -97,24 +96,10 @@ def test_a_receiver_may_ask_for_an_id_itself(tea: Any) -> None:
     assert sorted([first, *got]) == [1, 2]
 
 
-def test_every_event_has_a_level_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """The log receivers that come with the app name the event and its values."""
-    assert set(signals.LEVELS) == set(signals.SIGNALS)
-    with caplog.at_level(logging.DEBUG, "django_idgen"):
-        for name in signals.SIGNALS:
-            signals.emit(name, tag="tea")
-    # Metrics that an earlier test switched on complain of the values that these lack.
-    events = [record for record in caplog.records if hasattr(record, "idgen_event")]
-    assert [record.message for record in events] == [f"{name} tag=tea" for name in signals.SIGNALS]
-    for record, name in zip(events, signals.SIGNALS, strict=True):
-        assert record.levelno == signals.LEVELS[name]
-        assert record.idgen_event == name  # type: ignore[attr-defined]
-
-
 def test_warnings_that_are_alike_are_written_once_and_counted(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A database that is away does not fill the disk with its log."""
+    """A database that is away does not fill the disk with its log; a field has the number."""
     error = OSError("away\nfor a while")
     with caplog.at_level(logging.DEBUG, "django_idgen"):
         for _ in range(50):
@@ -127,6 +112,7 @@ def test_warnings_that_are_alike_are_written_once_and_counted(
         "segment_load_failed tag=milk error=away for a while",
         "segment_load_failed tag=cocoa error=away for a while (and 49 more like it)",
     ]
+    assert [getattr(record, "idgen_left_out", 0) for record in caplog.records] == [0, 0, 49]
 
 
 def test_a_receiver_for_every_model_hears_nothing_of_our_rows(server_alias: str) -> None:
@@ -189,3 +175,138 @@ def test_a_child_can_log_whatever_its_parent_was_doing(
         handlers.forget()
         signals.emit("release_failed", error=OSError("gone"), tag="a-child")
     assert "a-child" in caplog.text
+
+
+# --- log records as machines read them: fields with stable names, which JSON can hold ---
+
+
+LEASE = Lease("shop", 7, "secret-token", 100, 280, 3)
+SEGMENT = Segment("orders", 1, 1001, 1000)
+ERROR = LeaseLost("It is\ngone.")
+EVENTS: dict[str, dict[str, object]] = {
+    "lease_acquired": {"lease": LEASE, "holder": "web-1:42 gunicorn", "ahead_ticks": 0},
+    "lease_renewed": {"lease": LEASE},
+    "lease_lost": {"lease": LEASE, "error": ERROR},
+    "lease_released": {"lease": LEASE, "known": True},
+    "release_failed": {"lease": LEASE, "error": ERROR},
+    "renewal_failed": {"lease": None, "error": ERROR},
+    "lease_quota_near": {"generator": "default", "client": "shop", "held": 410, "most": 512},
+    "clock_skewed": {"offset_us": -12_000_000, "source": "wall"},
+    "clock_moved_backwards": {"behind_ticks": 5},
+    "worker_changed": {"lease": LEASE, "behind_seconds": float("inf")},
+    "ids_degraded": {"namespace": "default", "worker": 1023, "ids": 1, "error": ERROR},
+    "segment_loaded": {"tag": "orders", "segment": SEGMENT, "seconds": 0.25},
+    "segment_load_failed": {"tag": "orders", "error": ERROR},
+    "segment_paused": {"tag": "orders"},
+    "segment_waited": {"tag": "orders", "seconds": 0.5},
+    "segment_given_back": {"tag": "orders", "ids": 12},
+    "segment_skipped": {
+        "tag": "orders", "database": "default", "start": 1, "stop": 9, "why": {"a": "set"},
+    },
+    "pool_unavailable": {"alias": "idgen", "error": ERROR},
+    "pool_available": {"alias": "idgen"},
+    "pool_dropped": {"tag": "orders", "ids": 12},
+}  # fmt: skip
+"""The values of every signal, as its documentation names them."""
+
+
+class JsonFormatter(logging.Formatter):
+    """What a project's own one does: all that was passed as ``extra``, on one line."""
+
+    own = frozenset(vars(logging.makeLogRecord({})))
+
+    def format(self, record: logging.LogRecord) -> str:
+        extra = {key: value for key, value in vars(record).items() if key not in self.own}
+        return json.dumps({"message": record.getMessage(), **extra}, allow_nan=False)
+
+
+@pytest.fixture
+def lines() -> Iterator[StringIO]:
+    """What a handler with a JSON formatter writes of the app's logger."""
+    stream = StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JsonFormatter())
+    logger = logging.getLogger("django_idgen")
+    level, quiet = logger.level, dict(signals._quiet)
+    signals._quiet.clear()
+    logger.setLevel(logging.DEBUG)
+    logger.addHandler(handler)
+    yield stream
+    logger.removeHandler(handler)
+    logger.setLevel(level)
+    signals._quiet.clear()
+    signals._quiet.update(quiet)
+
+
+def written(lines: StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in lines.getvalue().splitlines()]
+
+
+def test_every_event_is_a_line_of_json_with_its_values(
+    lines: StringIO, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No value is lost or can't be written, and none is called as an attribute of records.
+
+    The message begins with the event's name, and has its level.
+    """
+    assert set(EVENTS) == set(signals.SIGNALS) == set(signals.LEVELS)
+    for name, values in EVENTS.items():
+        signals.emit(name, **values)
+    # Metrics that an earlier test switched on may have a word of their own.
+    records = [record for record in caplog.records if hasattr(record, "idgen_event")]
+    for record, name in zip(records, EVENTS, strict=True):
+        assert (record.levelno, record.message.split()[0]) == (signals.LEVELS[name], name)
+    found = written(lines)
+    assert [line["idgen_event"] for line in found] == list(EVENTS)
+    for line in found:
+        assert all(key == "message" or key.startswith("idgen_") for key in line)
+        assert all(isinstance(value, (str, int, float, bool)) for value in line.values())
+
+
+def test_a_lease_is_told_by_its_namespace_and_worker_id(lines: StringIO) -> None:
+    """And never with the token, which would let a reader of logs renew it."""
+    signals.emit("lease_lost", lease=LEASE, error=ERROR)
+    (line,) = written(lines)
+    assert line == {
+        "message": line["message"],
+        "idgen_event": "lease_lost",
+        "idgen_namespace": "shop",
+        "idgen_worker": 7,
+        "idgen_lease_start": 100,
+        "idgen_lease_until": 280,
+        "idgen_lease_generation": 3,
+        "idgen_error": "LeaseLost",
+        "idgen_error_message": "It is gone.",
+    }
+    assert "secret-token" not in lines.getvalue()
+
+
+def test_the_log_says_who_took_a_worker_id_and_from_which_tick_on(lines: StringIO) -> None:
+    """At level INFO, for those who ask later who made an id: nothing else keeps it."""
+    logging.getLogger("django_idgen").setLevel(logging.INFO)
+    generator = generators["default"]
+    generator.next_id()
+    keeper: Any = generator.keeper
+    (line,) = [each for each in written(lines) if each["idgen_event"] == "lease_acquired"]
+    assert line["idgen_namespace"] == "default"
+    assert line["idgen_worker"] == keeper.lease.worker
+    assert line["idgen_lease_start"] == keeper.lease.start
+    assert line["idgen_holder"] == process_label()
+    for words in (f"worker={keeper.lease.worker}", f"start={keeper.lease.start}", process_label()):
+        assert words in line["message"]
+    handlers.reset()
+
+
+def test_a_segment_is_told_by_its_ids(lines: StringIO) -> None:
+    """With the seconds that the load took."""
+    signals.emit("segment_loaded", tag="orders", segment=SEGMENT, seconds=0.25)
+    (line,) = written(lines)
+    del line["message"]
+    assert line == {
+        "idgen_event": "segment_loaded",
+        "idgen_tag": "orders",
+        "idgen_segment_start": 1,
+        "idgen_segment_stop": 1001,
+        "idgen_segment_step": 1000,
+        "idgen_seconds": 0.25,
+    }

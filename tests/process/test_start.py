@@ -13,12 +13,12 @@ from django.db import connections, router
 from django.test import override_settings
 
 from django_idgen import generators, segments
-from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.errors import LeaseError, RegistryUnavailable, SegmentUnavailable
 from django_idgen.models import LeafAlloc
 from django_idgen.process import handlers
+from tests.own_servers import eventually
 from tests.places import Invoice, idgen_on, using
-from tests.ports import free_port
+from tests.server_tools import unreachable
 
 
 @pytest.fixture
@@ -36,9 +36,7 @@ def test_a_server_that_is_down_is_named_and_ids_flow_once_it_is_up(
 
     Naming a generator or a tag opens nothing.
     """
-    settings = connections.settings[server]
-    up, settings["PORT"] = settings["PORT"], str(free_port())
-    try:
+    with unreachable(server):
         generator: Any = generators["default"]
         assert generator.layout.bits == 63
         assert segments["tea"].stats()
@@ -47,8 +45,6 @@ def test_a_server_that_is_down_is_named_and_ids_flow_once_it_is_up(
         with pytest.raises(SegmentUnavailable, match=r"tag 'tea'.*within 0.5 s") as raised:
             segments["tea"].next_id()
         assert isinstance(raised.value.__cause__, SegmentUnavailable)
-    finally:
-        settings["PORT"] = up
     assert _once_it_is_up(generators["default"].next_id) > 0
     assert _once_it_is_up(segments["tea"].next_id) == 1
 
@@ -58,26 +54,15 @@ def test_a_field_begins_above_its_rows_once_the_database_is_up(
 ) -> None:
     """While no database says whether its tag is new, there are no ids; afterwards none of a row."""
     Invoice.objects.using(server).create(pk=500)
-    settings = connections.settings[server]
-    up, settings["PORT"] = settings["PORT"], str(free_port())
-    try:
-        with pytest.raises(SegmentUnavailable):
-            Invoice._meta.pk.next_value()
-    finally:
-        settings["PORT"] = up
+    with unreachable(server), pytest.raises(SegmentUnavailable):
+        Invoice._meta.pk.next_value()
     with patch.object(router, "db_for_write", lambda *_args, **_hints: server):
         assert _once_it_is_up(Invoice._meta.pk.next_value) == 501
 
 
 def _once_it_is_up(take: Callable[[], int]) -> int:
     # A failure is remembered for a moment, so that callers don't queue up for it.
-    deadline = SYSTEM_CLOCK.stopwatch() + 60
-    while SYSTEM_CLOCK.stopwatch() < deadline:
-        try:
-            return take()
-        except (LeaseError, SegmentUnavailable):
-            SYSTEM_CLOCK.sleep(0.1)
-    raise AssertionError("It did not recover.")
+    return int(eventually(take, "an id", LeaseError, SegmentUnavailable))
 
 
 LOCK = {

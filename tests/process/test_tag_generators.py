@@ -36,7 +36,7 @@ from tests import warm
 from tests.app.models import Invoice
 from tests.contrib.sharding.conftest import _shards, shards
 from tests.places import make_tables
-from tests.redis_servers import RedisServer, cache_alias, redis_farm
+from tests.redis_servers import RedisFarm, RedisServer, cache_alias
 from tests.segment_tools import in_child
 from tests.server_tools import at_once
 
@@ -47,7 +47,6 @@ SERIAL = "django_idgen.core.tag_generator.SerialGenerator"
 TAG = "django_idgen.core.tag_generator.TagGenerator"
 TICKETS = "django_idgen.contrib.sharding.TicketGenerator"
 REDIS_INCR = "django_idgen.sources.redis_incr.RedisIncrGenerator"
-BELOW = 2**53 - 1
 
 
 def entry(backend: str, source: Any = None, **options: Any) -> dict[str, Any]:
@@ -354,9 +353,8 @@ def test_the_marks_of_serial_ids_may_be_in_the_database(postgres: str) -> None:
 
 
 @pytest.fixture
-def own_redis() -> Iterator[RedisServer]:
-    with redis_farm() as farm:
-        yield farm.server()
+def own_redis(farm: RedisFarm) -> RedisServer:
+    return farm.server()
 
 
 def incr(database: str, **options: Any) -> dict[str, Any]:

@@ -14,15 +14,9 @@ IN_MEMORY = '{"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memo
 DATABASES = json.loads(os.environ.get("SHOP_DATABASES", IN_MEMORY))
 
 if any(entry["ENGINE"].endswith("mysql") for entry in DATABASES.values()):
-    try:
-        import MySQLdb  # noqa: F401
-    except ImportError:
-        import pymysql
+    from tests.servers import use_pymysql_for_mysqlclient
 
-        pymysql.version_info = (2, 2, 1, "final", 0)  # what Django asks of mysqlclient
-        pymysql.install_as_MySQLdb()
-        # It would load the host's certificates at each connect, and be slower than the fetch.
-        pymysql.connections.SSL_ENABLED = False
+    use_pymysql_for_mysqlclient()
 
 SECRET_KEY = "shop"
 USE_TZ = True

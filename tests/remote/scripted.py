@@ -10,8 +10,10 @@ from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from tests.ports import free_port
+from tests.servers import free_port
 from tests.wires import TcpProxy
+
+from .service import in_thread
 
 Said = tuple[int, dict[str, str], bytes]
 Script = Callable[[str, dict[str, Any]], Said]
@@ -49,23 +51,14 @@ class Scripted:
     def __init__(self, script: Script) -> None:
         self.script = script
         self.requests: list[tuple[str, str, dict[str, Any], dict[str, str]]] = []
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._server.daemon_threads = True
-        self._server.block_on_close = False
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/idgen/"
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, kwargs={"poll_interval": 0.02}
-        )
-        self._thread.start()
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self.server.daemon_threads = True
+        self.server.block_on_close = False
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}/idgen/"
 
     @property
     def posts(self) -> list[dict[str, Any]]:
         return [body for method, _, body, _ in self.requests if method == "POST"]
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(10)
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         outer = self
@@ -99,11 +92,9 @@ class Scripted:
 
 @contextmanager
 def scripted(script: Script) -> Iterator[Scripted]:
-    server = Scripted(script)
-    try:
-        yield server
-    finally:
-        server.close()
+    made = Scripted(script)
+    with in_thread(made.server):
+        yield made
 
 
 class Wire(TcpProxy):

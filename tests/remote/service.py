@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from socketserver import TCPServer
 from typing import Any
 from unittest import mock
 
@@ -37,18 +38,25 @@ class Server(ThreadedWSGIServer):
 
 
 @contextmanager
-def serving(port: int = 0) -> Iterator[str]:
-    """The address of the API of this very process, for the block."""
-    server = Server(("127.0.0.1", port), Quiet, connections_override={})
-    server.set_app(WSGIHandler())
+def in_thread(server: TCPServer) -> Iterator[None]:
+    """``server`` serves for the block."""
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_address[1]}/idgen/"
+        yield
     finally:
         server.shutdown()
         server.server_close()
         thread.join(30)
+
+
+@contextmanager
+def serving(port: int = 0) -> Iterator[str]:
+    """The address of the API of this very process, for the block."""
+    server = Server(("127.0.0.1", port), Quiet, connections_override={})
+    server.set_app(WSGIHandler())
+    with in_thread(server):
+        yield f"http://127.0.0.1:{server.server_address[1]}/idgen/"
 
 
 @contextmanager

@@ -17,12 +17,18 @@ from django_idgen.core.errors import ConfigurationError, NamespaceMismatch
 from django_idgen.leases.http import HttpLeases
 from django_idgen.process.factory import build_namespace
 from django_idgen.process.handlers import current_settings
-from tests import servers
 from tests.faults.conftest import postgres_site  # noqa: F401 - a fixture
-from tests.faults.processes import PATIENCE, Running, Site, Web, program, serving
+from tests.faults.processes import (
+    PATIENCE,
+    Running,
+    Site,
+    Web,
+    program,
+    serving,
+    worker_ids_from_redis,
+)
 from tests.server_tools import send, stop_between_transactions
 from tests.tiers import LONG, long
-from tests.upkeep_tools import forget_redis, redis_leases_on
 
 from .service import SECRET
 
@@ -129,14 +135,8 @@ def test_direct_processes_and_clients_repeat_nothing(site: Site, how: signal.Sig
 @pytest.fixture
 def redis_site(site: Site, redis: str) -> Iterator[Site]:
     """As ``site``, with worker ids from Redis."""
-    backend = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": servers.REDIS["redis"]}
-    site.set_idgen(redis_leases_on("shared", "default"))
-    site.environment.update(
-        DJANGO_SETTINGS_MODULE="tests.faults.site.redis_settings",
-        SITE_CACHES=json.dumps({"shared": backend}),
-    )
-    yield site
-    forget_redis(redis, site.alias)
+    with worker_ids_from_redis(site, redis):
+        yield site
 
 
 def test_the_processes_of_a_service_over_redis_are_one_installation(redis_site: Site) -> None:

@@ -16,6 +16,7 @@ from django_idgen.process import handlers
 from django_idgen.process.factory import build_registry
 from django_idgen.process.handlers import current_settings
 from django_idgen.sources.http import HttpSource
+from tests.places import idgen_on
 from tests.tables import refused
 
 from .scripted import Said, Script, as_json, closed_url, scripted, wire
@@ -57,9 +58,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 def test_a_service_that_answers_is_well(kind: str, postgres: str) -> None:
     """A real one, at its API, with a token and without; nothing is granted, and no table made."""
-    database = {"OPTIONS": {"database": postgres}}
-    idgen = {"GENERATORS": {"default": {"LEASES": database}}, "SEGMENTS": {"SOURCE": database}}
-    with service(idgen) as url:
+    with service(idgen_on(postgres)) as url:
         ask(kind, url)
         ask(kind, url, token=None)
         made = handlers.generators.made()

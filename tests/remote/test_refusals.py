@@ -14,7 +14,7 @@ from django_idgen.client import Client
 from django_idgen.core.errors import RegistryUnavailable, SegmentRefused, TagPaused
 from django_idgen.models import LeafAlloc, WorkerLease
 from tests import warm
-from tests.places import make_tables
+from tests.places import idgen_on, make_tables
 
 from .scripted import refusal, scripted, segment
 from .service import EVERYTHING, SECRET, one_token, service
@@ -23,12 +23,10 @@ from .service import EVERYTHING, SECRET, one_token, service
 @pytest.fixture
 def url(postgres: str) -> Iterator[str]:
     """A service on PostgreSQL that makes no tags."""
-    options = {"OPTIONS": {"database": postgres}}
-    idgen = {"GENERATORS": {"default": {"LEASES": options}}, "SEGMENTS": {"SOURCE": options}}
     make_tables(postgres)
     LeafAlloc.objects.using(postgres).create(biz_tag="orders", step=10)
     LeafAlloc.objects.using(postgres).create(biz_tag="paused", step=10, paused=True)
-    with service(idgen) as url:
+    with service(idgen_on(postgres)) as url:
         yield url
 
 

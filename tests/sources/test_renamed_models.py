@@ -18,7 +18,7 @@ from tests.tiers import long
 ROOT = Path(__file__).parents[2]
 SETTINGS = """
 import json, os
-from tests.mysql_driver import use_pymysql_for_mysqlclient
+from tests.servers import use_pymysql_for_mysqlclient
 use_pymysql_for_mysqlclient()
 SECRET_KEY = "x"
 DATABASES = {"default": json.loads(os.environ["TRADE_DATABASE"])}

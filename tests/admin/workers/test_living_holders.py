@@ -87,7 +87,6 @@ def _on_redis(site: Site, farm: RedisFarm, options: dict[str, Any]) -> Site:
         "LOCATION": farm.server().url,
         "OPTIONS": {},
     }
-    site.environment["DJANGO_SETTINGS_MODULE"] = "tests.faults.site.redis_settings"
     site.environment["SITE_CACHES"] = json.dumps({"default": entry})
     backend = "django_idgen.leases.redis.RedisLeases"
     return _with_leases(site, options, BACKEND=backend)

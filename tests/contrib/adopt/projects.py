@@ -26,7 +26,7 @@ _serial = count(1)
 
 SETTINGS = """
 import json, os
-from tests.mysql_driver import use_pymysql_for_mysqlclient
+from tests.servers import use_pymysql_for_mysqlclient
 DATABASES = json.loads(os.environ["ADOPT_DATABASES"])
 use_pymysql_for_mysqlclient()
 SECRET_KEY = "adopt"

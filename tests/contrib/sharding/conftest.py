@@ -13,8 +13,7 @@ from django.db import connections
 from django_idgen.db.tables import MODELS, _make_identity
 from tests import servers
 from tests.conftest import _drop_tables, _execute
-from tests.server_tools import make_tables
-from tests.threads import wait_for_threads
+from tests.server_tools import make_tables, wait_for_threads
 
 PLACES = {"east": "postgres", "west": "mariadb", "north": "postgres", "south": "mariadb"}
 

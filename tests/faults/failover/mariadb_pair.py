@@ -7,20 +7,16 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from django.db import Error, connections
+import MySQLdb
 
-from django_idgen.core.clock import SYSTEM_CLOCK
 from tests import servers
-from tests.ports import free_port
-from tests.server_tools import execute, make_tables
-from tests.threads import wait_for_threads
+from tests.own_servers import PATIENCE, DatabaseServer, Farm, pointing_at
+from tests.server_tools import execute
 
-LIMIT = 60
 OPTIONS = (
     "--no-defaults",
     "--bind-address=127.0.0.1",
@@ -34,17 +30,19 @@ OPTIONS = (
 )
 
 
-@dataclass
-class Server:
-    """A ``mariadbd`` with files and a port of its own."""
+class MariadbServer(DatabaseServer):
+    """A ``mariadbd`` whose files :func:`install` or a copy has made."""
 
-    directory: Path
-    number: int
-    port: int = field(default_factory=free_port)
-    process: subprocess.Popen[bytes] | None = None
+    engine, user, name = "django.db.backends.mysql", "root", "ids"
 
-    def start(self) -> None:
-        where = [
+    def __init__(self, directory: Path, number: int) -> None:
+        super().__init__(directory)
+        self.number = number
+
+    def command(self) -> list[object]:
+        return [
+            shutil.which("mariadbd") or "/usr/sbin/mariadbd",
+            *OPTIONS,
             f"--datadir={self.directory}",
             f"--port={self.port}",
             f"--socket={self.directory}/s",
@@ -52,48 +50,17 @@ class Server:
             f"--server-id={self.number}",
             *(["--user=root"] if os.geteuid() == 0 else []),
         ]
-        binary = shutil.which("mariadbd") or "/usr/sbin/mariadbd"
-        with (self.directory.parent / f"{self.number}.log").open("wb") as log:
-            self.process = subprocess.Popen([binary, *OPTIONS, *where], stdout=log, stderr=log)
 
-    def kill(self) -> None:
-        """As a power cut does."""
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait(LIMIT)
-
-
-@contextmanager
-def pointing_at(server: Server, alias: str) -> Iterator[None]:
-    """The alias leads to ``server`` for the block; waits until it answers."""
-    settings = connections.settings[alias]
-    configured = dict(settings)
-    connections[alias].close()
-    settings.update(HOST="127.0.0.1", PORT=str(server.port), USER="root", PASSWORD="", NAME="ids")
-    try:
-        _wait_for(server, alias)
-        make_tables(alias)
-        connections[alias].close()
-        yield
-    finally:
-        wait_for_threads(alias)  # or one of ours would still be connected there
-        connections[alias].close()
-        settings.update(configured)
-
-
-def _wait_for(server: Server, alias: str) -> None:
-    deadline = SYSTEM_CLOCK.stopwatch() + LIMIT
-    while True:
-        with suppress(Error), connections[alias]._nodb_cursor() as cursor:
+    def answers(self) -> bool:
+        """Whether it answers; then its database is there, too."""
+        try:
+            connection = MySQLdb.connect(host="127.0.0.1", port=self.port, user="root")
+        except MySQLdb.Error:
+            return False
+        with closing(connection), closing(connection.cursor()) as cursor:
             cursor.execute("CREATE DATABASE IF NOT EXISTS ids")
             cursor.execute("SELECT @@datadir")
-            # Another's server, if that was quicker to take the port.
-            assert cursor.fetchone() == (f"{server.directory}/",)
-            return
-        assert server.process is not None
-        assert server.process.poll() is None, "mariadbd has ended"
-        assert SYSTEM_CLOCK.stopwatch() < deadline
-        SYSTEM_CLOCK.sleep(0.1)
+            return cursor.fetchone() == (f"{self.directory}/",)
 
 
 def install(directory: Path) -> None:
@@ -105,49 +72,41 @@ def install(directory: Path) -> None:
 
 
 @contextmanager
-def mariadb_pair(alias: str) -> Iterator[tuple[Server, Server]]:
+def mariadb_pair(alias: str) -> Iterator[tuple[MariadbServer, MariadbServer]]:
     """A primary, and a replica that follows it."""
-    with tempfile.TemporaryDirectory(prefix="idgen-mariadb-", dir=servers.fast_directory()) as name:
-        first = Path(name, "1")
+    with (
+        tempfile.TemporaryDirectory(dir=servers.fast_directory()) as name,
+        closing(Farm(Path(name))) as farm,
+    ):
+        first = farm.place()
         install(first)
-        shutil.copytree(first, Path(name, "2"))
-        primary, replica = Server(first, 1), Server(Path(name, "2"), 2)
-        try:
-            primary.start()
-            replica.start()
-            with pointing_at(primary, alias):
-                execute(alias, "CREATE USER IF NOT EXISTS 'root'@'127.0.0.1'")
-                execute(alias, "GRANT ALL ON *.* TO 'root'@'127.0.0.1' WITH GRANT OPTION")
-            with _without_a_binlog(replica, alias):
-                execute(
-                    alias,
-                    f"CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT={primary.port}, "
-                    "MASTER_USER='root', MASTER_USE_GTID=slave_pos",
-                )
-                execute(alias, "START SLAVE")
-            yield primary, replica
-        finally:
-            primary.kill()
-            replica.kill()
+        copy = shutil.copytree(first, Path(name, "copy"))
+        primary = farm.started(MariadbServer(first, 1))
+        replica = farm.started(MariadbServer(copy, 2))
+        with pointing_at(primary, alias):
+            execute(alias, "CREATE USER IF NOT EXISTS 'root'@'127.0.0.1'")
+            execute(alias, "GRANT ALL ON *.* TO 'root'@'127.0.0.1' WITH GRANT OPTION")
+        with pointing_at(replica, alias):
+            execute(alias, "RESET MASTER")  # or it would have a binlog of its own
+            execute(
+                alias,
+                f"CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT={primary.port}, "
+                "MASTER_USER='root', MASTER_USE_GTID=slave_pos",
+            )
+            execute(alias, "START SLAVE")
+        yield primary, replica
 
 
-@contextmanager
-def _without_a_binlog(server: Server, alias: str) -> Iterator[None]:
-    with pointing_at(server, alias):
-        execute(alias, "RESET MASTER")
-        yield
-
-
-def follow_up(primary: Server, replica: Server, alias: str) -> None:
+def follow_up(primary: MariadbServer, replica: MariadbServer, alias: str) -> None:
     """Wait until the replica has all of the primary's commits, and cut it off."""
     with pointing_at(primary, alias):
         position = execute(alias, "SELECT @@gtid_binlog_pos")[0][0]
     with pointing_at(replica, alias):
-        assert execute(alias, f"SELECT MASTER_GTID_WAIT('{position}', {LIMIT})")[0][0] == 0
+        assert execute(alias, f"SELECT MASTER_GTID_WAIT('{position}', {PATIENCE})")[0][0] == 0
         execute(alias, "STOP SLAVE")
 
 
-def promote(replica: Server, alias: str) -> None:
+def promote(replica: MariadbServer, alias: str) -> None:
     with pointing_at(replica, alias):
         execute(alias, "RESET SLAVE ALL")
 
@@ -158,4 +117,4 @@ def _as_root() -> list[str]:
 
 
 def _run(*command: Any) -> None:
-    subprocess.run(command, check=True, timeout=LIMIT * 2, stdout=subprocess.DEVNULL)
+    subprocess.run(command, check=True, timeout=PATIENCE * 2, stdout=subprocess.DEVNULL)

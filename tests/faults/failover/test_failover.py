@@ -20,7 +20,8 @@ from django_idgen.sources.server import FAILOVER_SKIP, ServerSource
 from tests.faults.failover import mariadb_pair as maria
 from tests.leaf import leaf_fetch
 from tests.leases.server import test_promotion as postgresql
-from tests.private_postgres import PostgresServer, pointing_at
+from tests.own_servers import pointing_at
+from tests.private_postgres import PostgresServer
 from tests.server_tools import execute
 
 pair = postgresql.pair

@@ -14,7 +14,7 @@ from django_idgen.core.lease import Lease, Namespace
 from django_idgen.leases.redis.registry import RedisLeases
 from django_idgen.models import NamespaceRecord
 from tests.contracts.lenders import EPOCH_US, Claims, DrivenTime
-from tests.ports import free_port
+from tests.servers import free_port
 from tests.tiers import LONG
 
 WINDOW = 1000

@@ -10,13 +10,8 @@ import pytest
 from django_idgen.core.errors import RegistryUnavailable
 from django_idgen.models import NamespaceRecord
 from tests.leases.redis.fleet import HOLDERS, STRIDE, WINDOW, Fleet
-from tests.redis_servers import (
-    RedisFarm,
-    RedisServer,
-    cache_alias,
-    eventually,
-    sentinel_options,
-)
+from tests.own_servers import eventually
+from tests.redis_servers import RedisFarm, RedisServer, cache_alias, sentinel_options
 
 Settle = Callable[[Fleet], None]
 

@@ -14,7 +14,8 @@ from django_idgen.db import dialects
 from django_idgen.leases.server import ServerLeases
 from tests.faults.failover import mariadb_pair as maria
 from tests.leases.server.shop import SHOP, SKEW, assert_disjoint
-from tests.private_postgres import PostgresServer, pointing_at, postgres_farm
+from tests.own_servers import pointing_at
+from tests.private_postgres import PostgresServer, postgres_farm
 from tests.server_tools import execute
 
 LIMIT = 60

@@ -37,7 +37,7 @@ from django_idgen.models import NamespaceRecord
 from django_idgen.process import handlers
 from tests.leases.redis.fleet import STRIDE, WINDOW, Fleet, no_database
 from tests.leases.zookeeper.conftest import ZooKeeperFleet, zookeeper_space
-from tests.ports import free_port
+from tests.servers import free_port
 from tests.wires import CutWire
 from tests.zookeeper_servers import ZooKeeper, ensemble
 
@@ -294,7 +294,7 @@ def test_an_ensemble_that_elects_and_is_set_back(three: list[ZooKeeper], postgre
         each.kill()
     for each in three:
         each.save()
-        each.start(wait=False)
+        each.launch()
     while True:
         try:
             fleet.hire(1)
@@ -308,7 +308,7 @@ def test_an_ensemble_that_elects_and_is_set_back(three: list[ZooKeeper], postgre
         each.kill()
     for each in three:
         each.set_back()
-        each.start(wait=False)
+        each.launch()
     before = list(fleet.holders)
     while True:
         try:

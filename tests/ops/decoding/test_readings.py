@@ -25,13 +25,11 @@ from django_idgen.process import handlers
 from django_idgen.process.factory import build_generator
 from django_idgen.settings.config import SettingsError
 from tests import servers
-from tests.aliases import alias as alias
-from tests.aliases import on_every_database
-from tests.app.models import Invoice
-from tests.app.text_models import Customer
+from tests.app.models import Customer, Invoice
 from tests.ops.doctor.asking import doctor, without
+from tests.places import alias as alias
 from tests.places import empty_place as empty_place
-from tests.places import make_tables
+from tests.places import make_tables, on_every_database
 from tests.tiers import long
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)

@@ -15,7 +15,7 @@ from pathlib import Path
 import django
 from django.conf import settings
 
-from tests.mysql_driver import use_pymysql_for_mysqlclient
+from tests.servers import use_pymysql_for_mysqlclient
 
 BATCH = 3
 PAUSE = 0.001

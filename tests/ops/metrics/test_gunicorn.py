@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from tests.faults.processes import Site, Taken, Web, eventually, serving
-from tests.faults.test_gunicorn import gunicorn
+from tests.faults.test_web_servers import gunicorn
 
 from .samples import Scraped, scrape
 

@@ -14,8 +14,9 @@ from django_idgen import next_id, segments
 from django_idgen.ops.metrics import exporter
 from django_idgen.ops.metrics.exporter import Exporter
 from django_idgen.settings.config import MetricsSettings
+from tests.own_servers import pointing_at
 from tests.places import idgen_on
-from tests.private_postgres import PostgresServer, pointing_at, postgres_farm
+from tests.private_postgres import PostgresServer, postgres_farm
 from tests.redis_servers import RedisServer, cache_alias, redis_farm
 from tests.rest.tags.people import Person
 

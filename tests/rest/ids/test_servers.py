@@ -16,7 +16,8 @@ import pytest
 
 from tests import servers, tiers
 from tests.faults.processes import Site, Web, database_settings, eventually, program, serving
-from tests.private_postgres import PostgresServer, pointing_at, postgres_farm
+from tests.own_servers import pointing_at
+from tests.private_postgres import PostgresServer, postgres_farm
 
 WSGI = "tests.faults.site.wsgi:application"
 ASGI = "tests.rest.ids.asgi:application"

@@ -10,7 +10,8 @@ from django_idgen.core.errors import ConfigurationError
 from django_idgen.core.segment import Demand
 from django_idgen.sources.pool.scripts import key_of
 from django_idgen.sources.pool.source import PoolSource
-from tests.redis_servers import RedisFarm, RedisServer, eventually
+from tests.own_servers import eventually
+from tests.redis_servers import RedisFarm, RedisServer
 
 from .shop import Claims, OwnedSource, events_of
 

@@ -13,7 +13,8 @@ from django_idgen.core.errors import SegmentUnavailable
 from django_idgen.core.segment import STEP, Demand
 from django_idgen.core.segment_allocator import SegmentAllocator
 from django_idgen.sources.pool.source import RETRY_AFTER, PoolSource
-from tests.redis_servers import RedisFarm, RedisServer, cache_alias, eventually
+from tests.own_servers import eventually
+from tests.redis_servers import RedisFarm, RedisServer, cache_alias
 from tests.wires import SCRIPT, LossyWire
 
 from .shop import PATIENT, Claims, OwnedSource, Time, events_of

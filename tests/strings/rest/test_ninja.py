@@ -20,7 +20,7 @@ from django_idgen.strings.ninja import Id, id_type
 from django_idgen.strings.registration import register
 from tests.app.models import Leg, Line, Order, Receipt, Shipment, Tag
 from tests.strings.rest.conftest import FAR, sent
-from tests.strings.rest.test_bad_input import NO_IDS
+from tests.strings.rest.test_serializers import NO_IDS
 
 register("ninja")
 

@@ -1,8 +1,9 @@
-"""Ids under uWSGI, which forks its workers without Python's fork hooks."""
+"""Ids under gunicorn and uWSGI: forked workers, restarts, and what is left behind."""
 
 from __future__ import annotations
 
 import json
+import signal
 import socket
 import sys
 from typing import Any
@@ -12,16 +13,120 @@ import pytest
 from tests.tiers import long
 
 from .processes import (
+    ON_POSTGRES,
     PATIENCE,
     Site,
+    Taken,
     Web,
     assert_no_repeats,
     assert_workers_differ,
+    eventually,
     program,
     serving,
 )
 
-WORKERS = 3
+WSGI = "tests.faults.site.wsgi:application"
+WORKERS = 4
+
+
+def gunicorn(*options: str) -> tuple[str, ...]:
+    bind = ("--bind", "127.0.0.1:{port}", "--log-level", "info", "--no-control-socket")
+    # Its own 30 s count for a worker that loads the application, too, and for the last requests.
+    patient = ("--timeout", f"{PATIENCE:.0f}", "--graceful-timeout", f"{PATIENCE:.0f}")
+    return (program("gunicorn"), WSGI, *bind, *patient, *options)
+
+
+PRELOAD = ("--preload", "--workers", str(WORKERS))
+
+
+@ON_POSTGRES
+def test_preloaded_workers_share_nothing_with_their_master(site: Site) -> None:
+    """Ids from before the fork come in no worker; master and workers have their own (hazard 14)."""
+    site.environment["SITE_EARLY"] = "20"
+    with serving(site, *gunicorn(*PRELOAD)) as web:
+        taken = web.take_from_all(WORKERS) + site.recorded()
+        assert_no_repeats(taken)
+        assert_workers_differ(taken)
+        assert site.held() == {entry["worker"] for entry in taken}
+        assert len(site.held()) == WORKERS + 1
+
+        web.running.stop()
+        assert site.held() == set()
+    assert site.sessions() == 0
+
+
+def test_a_worker_that_is_replaced_gives_its_id_back(sqlite_site: Site) -> None:
+    """A reload (SIGHUP) and --max-requests leave no worker id held but those in use."""
+    site = sqlite_site
+    site.environment["SITE_EARLY"] = "5"
+    with serving(site, *gunicorn(*PRELOAD, "--max-requests", "20")) as web:
+        before = web.take_from_all(WORKERS)
+        web.running.send(signal.SIGHUP)
+        old, after = {entry["pid"] for entry in before}, []
+
+        def a_new_one_answers() -> bool:
+            after.extend(web.take_from_all(1))
+            return bool({entry["pid"] for entry in after} - old)
+
+        web.running.wait_until(a_new_one_answers)
+        eventually(lambda: len(site.held()) <= WORKERS + 1)
+        assert_no_repeats(site.recorded() + before + after)
+        web.running.stop()
+        assert site.held() == set()
+
+
+@pytest.mark.long
+def test_without_preload_each_worker_loads_its_own(sqlite_site: Site) -> None:
+    """Workers that import the application themselves have worker ids of their own."""
+    sqlite_site.environment["SITE_EARLY"] = "5"
+    with serving(sqlite_site, *gunicorn("--workers", "2")) as web:
+        taken = web.take_from_all(2) + sqlite_site.recorded()
+        assert_no_repeats(taken)
+        assert_workers_differ(taken)
+        web.running.stop()
+        assert sqlite_site.held() == set()
+
+
+@ON_POSTGRES
+@pytest.mark.parametrize(("kind", "preload"), [("gthread", True), ("gevent", False)])
+def test_concurrent_requests_in_one_worker_take_different_ids(
+    site: Site, kind: str, preload: bool
+) -> None:
+    """Threads and greenlets never repeat an id, nor wait for ever."""
+    site.environment["SITE_EARLY"] = "5"
+    options = ["--workers", "2", "--threads", "8", "-k", kind, *["--preload"] * preload]
+    with serving(site, *gunicorn(*options)) as web:
+        taken = web.take_from_all(2, at_once=24) + site.recorded()
+        assert_no_repeats(taken)
+        assert len(site.held()) == 2 + preload
+        web.running.stop()
+        assert site.held() == set()
+
+
+@ON_POSTGRES
+def test_an_application_that_was_loaded_before_gevent_repeats_nothing(site: Site) -> None:
+    """gevent's workers patch after the fork: all greenlets share Django's connections then,
+    ours included, and Django refuses one that is open in another greenlet. One request at a
+    time may meet one that is just being closed; the ids that come are unlike each other."""
+    site.environment["SITE_EARLY"] = "5"
+    with serving(site, *gunicorn("--workers", "2", "-k", "gevent", "--preload")) as web:
+        taken: list[Taken] = []
+
+        def both_have_answered() -> bool:
+            answer = web.try_to_take()
+            taken.extend([answer] if answer else [])
+            return len({entry["pid"] for entry in taken}) == 2
+
+        web.running.wait_until(both_have_answered)
+        assert_no_repeats(taken + site.recorded())
+        web.running.stop()
+        assert site.held() == set()
+
+
+# --- uWSGI, which forks its workers without Python's fork hooks ---------------
+
+
+UWSGI_WORKERS = 3
 FORK_OPTIONS = {
     "none": (),
     "uwsgi-hooks": ("--py-call-uwsgi-fork-hooks",),
@@ -35,7 +140,7 @@ if sys.version_info < (3, 13):
 def uwsgi(*options: str) -> tuple[str, ...]:
     serve = ("--http-socket", "127.0.0.1:{port}", "--module", "tests.faults.site.wsgi")
     ends = ("--need-app", "--die-on-term", "--stats", "127.0.0.1:{side}")
-    return (program("uwsgi"), *serve, *ends, "--processes", str(WORKERS), *options)
+    return (program("uwsgi"), *serve, *ends, "--processes", str(UWSGI_WORKERS), *options)
 
 
 def workers_of(web: Web) -> list[dict[str, Any]]:
@@ -55,7 +160,7 @@ def stop(web: Web) -> None:
 def check_serving(site: Site, *options: str) -> None:
     """Take ids in the master, then in all workers, then end; nothing repeats or stays taken."""
     with serving(site, *uwsgi(*options)) as web:
-        taken = web.take_from_all(WORKERS)
+        taken = web.take_from_all(UWSGI_WORKERS)
         assert_no_repeats(taken + site.recorded())
         # One that ran at the fork could leave the worker without the GIL.
         assert site.recorded()[0]["threads"] == []
@@ -84,7 +189,7 @@ def test_without_a_master(sqlite_site: Site) -> None:
     """Workers that are forked by the first of them don't share its grants."""
     sqlite_site.environment["SITE_EARLY"] = "20"
     with serving(sqlite_site, *uwsgi()) as web:
-        taken = web.take_from_all(WORKERS)
+        taken = web.take_from_all(UWSGI_WORKERS)
         assert_no_repeats(taken + sqlite_site.recorded())
         assert_workers_differ(taken)
         stop(web)
@@ -95,7 +200,7 @@ def test_lazy_apps(sqlite_site: Site) -> None:
     """Workers that load the application themselves have worker ids of their own."""
     sqlite_site.environment["SITE_EARLY"] = "20"
     with serving(sqlite_site, *uwsgi("--master", "--lazy-apps")) as web:
-        taken = web.take_from_all(WORKERS) + sqlite_site.recorded()
+        taken = web.take_from_all(UWSGI_WORKERS) + sqlite_site.recorded()
         assert_no_repeats(taken)
         assert_workers_differ(taken)
         stop(web)
@@ -109,7 +214,7 @@ def test_a_fork_hook_of_the_projects_own(sqlite_site: Site, hook: str) -> None:
     site.environment.update(SITE_EARLY="20", SITE_HOOK=hook)
     check_serving(site, "--master")
     hooked = {entry["hook"] for entry in site.journal() if "hook" in entry}
-    assert len(hooked) >= WORKERS
+    assert len(hooked) >= UWSGI_WORKERS
 
 
 def test_a_long_tick_and_the_first_request(sqlite_site: Site) -> None:
@@ -128,7 +233,7 @@ def test_a_worker_that_is_replaced(sqlite_site: Site) -> None:
     site.environment["SITE_EARLY"] = "20"
     respawning = ("--max-requests", "10", "--min-worker-lifetime", "0")
     with serving(site, *uwsgi("--master", *respawning)) as web:
-        taken = web.take_from_all(2 * WORKERS)
+        taken = web.take_from_all(2 * UWSGI_WORKERS)
 
         def each_in_mid_life() -> bool:
             # uWSGI cuts a leaving worker short, and misses a signal in the midst of a fork.

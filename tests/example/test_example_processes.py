@@ -1,4 +1,4 @@
-"""The example project's Celery application, as it comes: without any broker."""
+"""The example project's Celery application and its compose file, as they come."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 import re
 import subprocess
 from pathlib import Path
+
+import yaml
 
 from django_idgen.core.clock import SYSTEM_CLOCK
 from tests import warm
@@ -100,3 +102,37 @@ def test_the_example_works_where_celery_is_not_installed(tmp_path: Path) -> None
     )
     done = python(tmp_path, "-W", "error", "-c", code)
     assert done.returncode == 0, done.stderr
+
+
+# --- Docker is not at hand here, but what the compose file names is -----------
+
+
+COMPOSE = yaml.safe_load((EXAMPLE / "compose.yaml").read_text())
+
+
+def test_the_files_that_it_mounts_and_copies_are_there() -> None:
+    """Each path on the host's side of a volume, and each source in the Dockerfile."""
+    volumes = [
+        each for service in COMPOSE["services"].values() for each in service.get("volumes", ())
+    ]
+    assert len(volumes) == 5
+    for volume in volumes:
+        assert (EXAMPLE / volume.split(":")[0]).is_file(), volume
+    copied = re.findall(r"^COPY (.+) \S+$", (EXAMPLE / "Dockerfile").read_text(), re.MULTILINE)
+    for path in " ".join(copied).split():
+        assert (EXAMPLE.parent / path).exists(), path
+
+
+def test_the_settings_read_each_variable_that_it_sets() -> None:
+    """A variable that nothing reads would be a slip."""
+    text = "".join(path.read_text() for path in (EXAMPLE / "shop").glob("*.py"))
+    for name in COMPOSE["x-shop"]["environment"]:
+        assert name in text or name == "DJANGO_SUPERUSER_PASSWORD", name
+
+
+def test_prometheus_sends_the_token_that_the_shop_wants() -> None:
+    """Both files have the same secret."""
+    scraped = yaml.safe_load((EXAMPLE / "monitoring" / "prometheus.yml").read_text())
+    (job,) = scraped["scrape_configs"]
+    token = COMPOSE["x-shop"]["environment"]["SHOP_METRICS_TOKEN"]
+    assert job["authorization"]["credentials"] == token
