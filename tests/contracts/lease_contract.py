@@ -8,9 +8,7 @@ with what an administrator or a crash might do to it.
 from __future__ import annotations
 
 import multiprocessing
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -30,6 +28,7 @@ from django_idgen.core.errors import (
 )
 from django_idgen.core.lease import Lease
 from django_idgen.core.registry import Registry
+from tests.server_tools import at_once as in_threads
 from tests.tiers import LONG, examples
 
 from . import elsewhere
@@ -38,26 +37,18 @@ from .lenders import EPOCH_US, HOUR_US, NAMESPACE, WINDOW, WORKERS, Claims, Lend
 from .oversight_contract import OversightContract
 
 
-def in_threads(count: int, job: Callable[[int], Any]) -> list[Any]:
-    """Run ``job(0..count-1)`` at the same time; their results, in order."""
-    gate = threading.Barrier(count)
-
-    def run(number: int) -> Any:
-        gate.wait()
-        return job(number)
-
-    with ThreadPoolExecutor(count) as pool:
-        return list(pool.map(run, range(count)))
-
-
-def on(*kinds: Any) -> pytest.MarkDecorator:
+def on(*kinds: Any) -> Callable[[type], type]:
     """The tests of a class have a ``database`` of each of ``kinds``, which they share."""
-    return pytest.mark.parametrize("database", kinds, indirect=True, scope="class")
+    each = pytest.mark.parametrize("database", kinds, indirect=True, scope="class")
+    return lambda kept: each(pytest.mark.usefixtures("database")(kept))
 
 
 class LeaseContract(OversightContract):
-    """Subclass it, name it ``Test...``, and override :meth:`new_lender`."""
+    """Subclass it, name it ``Test...``, and say what it :attr:`lends` by."""
 
+    lends: Callable[..., Lender]
+    needs: tuple[str, ...] = ()
+    """The fixtures that a lender is made of."""
     shared_by_processes = True
     """Whether processes of one host see the same marks."""
     expires_while_held = True
@@ -72,7 +63,7 @@ class LeaseContract(OversightContract):
 
     @contextmanager
     def new_lender(self) -> Iterator[Lender]:
-        raise NotImplementedError
+        yield self.lends(*self.backing)
 
     @pytest.fixture
     def lender(self, _backing: None) -> Iterator[Lender]:
@@ -81,8 +72,8 @@ class LeaseContract(OversightContract):
             lender.close()
 
     @pytest.fixture
-    def _backing(self) -> None:
-        """What a subclass needs before it can make a lender."""
+    def _backing(self, request: pytest.FixtureRequest) -> None:
+        self.backing = [request.getfixturevalue(name) for name in self.needs]
 
     @pytest.fixture
     def registry(self, lender: Lender) -> Registry:
@@ -106,7 +97,7 @@ class LeaseContract(OversightContract):
         """Concurrent holders get exactly all worker ids; one more gets an error."""
         got = in_threads(WORKERS, lambda n: lender.registry().acquire(holder=f"h{n}").lease.worker)
         assert sorted(got) == list(range(WORKERS))
-        with pytest.raises(NoFreeWorker) as caught:
+        with pytest.raises(NoFreeWorker, match=f"All {WORKERS} worker ids") as caught:
             lender.registry().acquire(holder="late")
         assert caught.value.workers == lender.namespace.workers
 

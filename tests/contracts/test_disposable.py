@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Literal
 
@@ -40,10 +39,7 @@ class TestRecyclingLeases(LeaseContract):
     """With ``recycle``. Where the contract has a holder come back, there is one worker id only."""
 
     shared_by_processes = False
-
-    @contextmanager
-    def new_lender(self) -> Iterator[Lender]:
-        yield Disposing()
+    lends = Disposing
 
     def test_a_holder_comes_back_to_its_worker_id(self, lender: Lender) -> None:
         """Not here: the one that is free longest is next."""

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-import pytest
-
 from django_idgen.core.segment import STEP, Demand, Segment, check_step, check_tag
 from django_idgen.core.source import Source
 from tests.sources.pool.shop import OwnedSource, pool
@@ -46,14 +41,7 @@ class PooledMemoryShop(Shop):
 
 class TestPoolOverMemory(SourceContract):
     examples = 15
-
-    @pytest.fixture
-    def _backing(self, redis: str) -> None:
-        self.alias = redis
-
-    @contextmanager
-    def new_shop(self) -> Iterator[Shop]:
-        yield PooledMemoryShop(self.alias)
+    fetches_from, needs = PooledMemoryShop, ("redis",)
 
 
 class PooledServerShop(ServerShop):
@@ -72,11 +60,4 @@ class PooledServerShop(ServerShop):
 @on("postgres")
 class TestPoolOverServer(SourceContract):
     examples = 4
-
-    @pytest.fixture
-    def _backing(self, database: str, redis: str) -> None:
-        self.alias, self.cache = database, redis
-
-    @contextmanager
-    def new_shop(self) -> Iterator[Shop]:
-        yield PooledServerShop(self.alias, self.cache)
+    fetches_from, needs = PooledServerShop, ("database", "redis")

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import partial
 from itertools import cycle
 from typing import TypeVar
 
-import pytest
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
@@ -23,7 +21,7 @@ from django_idgen.models import Installation, LeafAlloc, NamespaceRecord, Worker
 from django_idgen.sources.server import FAILOVER_SKIP, ServerSource
 
 from .elsewhere import server_leases
-from .lease_contract import LeaseContract
+from .lease_contract import LeaseContract, on
 from .lenders import PATIENT, WORKERS, Lender
 from .source_contract import Shop, SourceContract
 
@@ -93,20 +91,11 @@ class ServerLender(Lender):
             own.end()
 
 
-@pytest.mark.parametrize(
-    "database", ["sqlite", "postgres", "mariadb"], indirect=True, scope="class"
-)
+@on("sqlite", "postgres", "mariadb")
 class TestServerLeases(LeaseContract):
     examples = 5
     measures_clocks = True
-
-    @pytest.fixture
-    def _backing(self, database: str) -> None:
-        self.alias = database
-
-    @contextmanager
-    def new_lender(self) -> Iterator[Lender]:
-        yield ServerLender(self.alias)
+    lends, needs = ServerLender, ("database",)
 
 
 class ServerShop(Shop):
@@ -143,16 +132,7 @@ class ServerShop(Shop):
             own.end()
 
 
-@pytest.mark.parametrize(
-    "database", ["sqlite", "postgres", "mariadb"], indirect=True, scope="class"
-)
+@on("sqlite", "postgres", "mariadb")
 class TestServerSource(SourceContract):
     examples = 5
-
-    @pytest.fixture
-    def _backing(self, database: str) -> None:
-        self.alias = database
-
-    @contextmanager
-    def new_shop(self) -> Iterator[Shop]:
-        yield ServerShop(self.alias)
+    fetches_from, needs = ServerShop, ("database",)

@@ -97,15 +97,6 @@ def test_the_next_segment_is_loaded_after_a_tenth():
     assert generator.next_id() == 101
 
 
-def test_an_inline_loader_does_not_preload():
-    """Where the caller's thread does the I/O, it does so only when nothing is left."""
-    source = ScriptedSource(10)
-    generator = SegmentAllocator(source, InlineLoader()).generator("order")
-    generator.next_ids(10)
-    assert len(source.floors) == 1
-    assert generator.next_id() == 11
-
-
 def test_a_failed_preload_is_armed_again_by_the_caller_that_needs_it():
     """Hazard 21: a preload that fails just as the last id goes doesn't leave the tag dead."""
     generator, source, loader, events, _ = manual(step=10)
@@ -238,19 +229,6 @@ def test_a_source_that_recovers_within_the_deadline_is_not_noticed():
     assert generator.next_id() == 1
     stats = generator.stats()
     assert (stats.waits, stats.failures, stats.loads) == (1, 3, 1)
-
-
-@pytest.mark.parametrize("timeout", [0.001, 0.5])
-def test_a_tag_lives_again_as_soon_as_its_source_does(timeout):
-    """Hazard 21: after any number of failed calls the next call tries again."""
-    generator, source, *_ = manual(timeout=timeout)
-    for _ in range(20):
-        source.failures.extend([OSError("down")] * 100)
-        with pytest.raises(SegmentUnavailable):
-            generator.next_id()
-        source.failures.clear()
-        assert generator.next_id()
-        generator.next_ids(generator.stats().remaining)
 
 
 def test_an_inline_fetch_longer_than_the_timeout_still_counts():

@@ -113,15 +113,6 @@ def test_the_fence_reckons_with_the_longest_window(leases: ServerLeases, time: T
     assert leases.acquire(holder="b").lease.start >= long.until
 
 
-def test_rows_deleted_after_the_clock_went_back(leases: ServerLeases, time: Time) -> None:
-    """The highest mark is known without the worker rows, so no clock is needed for it."""
-    time.tick += 3_600_000
-    held = leases.acquire(holder="a").lease
-    time.tick -= 3_600_000
-    forget_workers(leases)
-    assert leases.acquire(holder="b").lease.start >= held.until
-
-
 def test_one_row_deleted_among_many_is_noticed(leases: ServerLeases, time: Time) -> None:
     """Its worker id, which looks as if never lent, is not lent without a fence."""
     held = [leases.acquire(holder=str(number)).lease for number in SHOP.workers]

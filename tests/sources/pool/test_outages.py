@@ -14,9 +14,10 @@ from django_idgen.core.segment import STEP, Demand
 from django_idgen.core.segment_allocator import SegmentAllocator
 from django_idgen.sources.pool.source import RETRY_AFTER, PoolSource
 from tests.redis_servers import RedisFarm, RedisServer, cache_alias, eventually
+from tests.segment_tools import Time
 from tests.wires import SCRIPT, LossyWire
 
-from .shop import PATIENT, Claims, OwnedSource, Time, events_of
+from .shop import PATIENT, Claims, OwnedSource, events_of
 
 On = Callable[..., PoolSource]
 SHORT = 0.2

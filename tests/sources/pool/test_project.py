@@ -28,9 +28,10 @@ from tests import servers
 from tests.app.models import Invoice
 from tests.places import empty_sqlite, make_tables
 from tests.redis_servers import RedisFarm, cache_alias
-from tests.server_tools import python
+from tests.segment_tools import Time
+from tests.server_tools import python, unreachable
 
-from .shop import PATIENT, Claims, Time
+from .shop import PATIENT, Claims
 
 SOURCE = "django_idgen.sources.pool.PoolSource"
 STEP = 20
@@ -162,12 +163,8 @@ def test_a_database_that_is_away_is_not_felt(postgres: str, redis: str) -> None:
     with project(redis, postgres) as pool:
         pool.refill("t", 500)
         assert segments["t"].next_id() == 1
-        settings = connections.settings[postgres]
-        port, settings["PORT"] = settings["PORT"], "1"
-        try:
+        with unreachable(postgres):
             assert segments["t"].next_ids(300) == list(range(2, 302))
-        finally:
-            settings["PORT"] = port
 
 
 def test_on_sqlite_it_works_as_on_a_server(
@@ -284,22 +281,15 @@ def test_an_owner_that_cannot_be_asked_is_asked_again(postgres: str) -> None:
     """Without its database there is no owner for half a minute; a known one stays known."""
     time = Time()
     owner = DatabaseOwner(postgres, clock=time.clock)
-    settings = connections.settings[postgres]
-    port, settings["PORT"] = settings["PORT"], "1"
-    try:
+    with unreachable(postgres):
         assert owner.current() == ""
-    finally:
-        settings["PORT"] = port
     assert owner.current() == ""
     time.now += RETRY_AFTER + 1
     known = owner.current()
     assert known
-    port, settings["PORT"] = settings["PORT"], "1"
-    try:
+    with unreachable(postgres):
         time.now += 1000
         assert owner.current(max_age=60) == known
-    finally:
-        settings["PORT"] = port
 
 
 def test_a_database_made_anew_is_noticed(postgres: str, redis: str) -> None:
