@@ -32,6 +32,9 @@ class LossContract:
     two of which nothing is left.
     """
 
+    outlives_its_installation = True
+    """Whether running processes go on at once where the database's identity is lost with it."""
+
     def test_what_was_forgotten_is_not_lent_again(
         self, fleet: Fleet, loss: Callable[[], object]
     ) -> None:
@@ -136,6 +139,8 @@ class LossContract:
         both: bool,
     ) -> None:
         """L7: what a promoted database missed (raises, a whole generation) is not lent again."""
+        if both and forget is forget_everything and not self.outlives_its_installation:
+            return
         fleet.hire(6)
         (known,) = NamespaceRecord.objects.using(fleet.database).values()
         # What comes now the other server never heard of.

@@ -107,7 +107,7 @@ def losses(fleet: Fleet, server: ZooKeeper) -> list[Callable[[], None]]:
 
 
 class TestLosses(LossContract):
-    pass
+    outlives_its_installation = False  # a process' next call fails, and the one after it goes on
 
 
 def test_a_crash_that_loses_nothing_costs_nothing(fleet: Fleet, server: ZooKeeper) -> None:
