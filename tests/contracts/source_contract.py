@@ -92,19 +92,6 @@ class SourceContract:
         assert source.fetch("orders") == Segment("orders", 1, 1 + DEFAULT_STEP, DEFAULT_STEP)
         assert source.fetch("orders").ids() == range(11, 21)
 
-    def test_twenty_fetches_of_one_give_one_to_twenty(self, shop: Shop) -> None:
-        """Concurrent fetches of step 1 hand out every id from 1 to 20, each once."""
-        got = at_once(20, lambda _: shop.source(default_step=1).fetch("one").start)
-        assert sorted(got) == list(range(1, 21))
-
-    def test_tags_do_not_touch_each_other(self, shop: Shop) -> None:
-        """Each tag counts for itself, whatever other tags do."""
-        source = shop.source()
-        for tag in ("a", "b", "a", "a"):
-            source.fetch(tag)
-        assert source.fetch("a").start == 31
-        assert source.fetch("b").start == 11
-
     def test_many_threads_on_first_use_make_one_row(self, shop: Shop) -> None:
         """Threads that use a tag for the first time make one row and disjoint segments."""
         segments = at_once(self.fetchers, lambda _: shop.source().fetch("new"))
@@ -225,7 +212,7 @@ class SourceContract:
         assert source.fetch("t").start == 11
 
     def test_any_printable_tag_works(self, shop: Shop) -> None:
-        """Tags of 128 characters, and of any script, are rows like others."""
+        """Tags of 128 characters, and of any script, are rows that count each for itself."""
         source = shop.source()
         tags = ["x" * 128, "größe", "日本語", "a'b\"c;--", "a%s", "A", "🎟"]
         for tag in tags:

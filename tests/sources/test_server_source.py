@@ -75,19 +75,6 @@ def test_what_others_were_granted_is_not_given_again(source: ServerSource, harm:
     check_disjoint([*held, *after])
 
 
-def test_a_row_that_is_lost_again_and_again_never_repeats(source: ServerSource) -> None:
-    """Each loss is skipped once, by whoever finds it; the others follow on its row."""
-    floors = [source.fetch("a").stop for _ in range(3)]
-    held: list[Segment] = []
-    for number in range(9):
-        LeafAlloc.objects.using(source.alias).all().delete()
-        for holder in (number % 3, (number + 1) % 3):
-            held.append(source.fetch("a", floor=floors[holder]))
-            floors[holder] = held[-1].stop
-        assert held[-1].start == held[-2].stop
-    check_disjoint([Segment("a", 1, 301, 100), *held])
-
-
 def test_ids_are_positive_whatever_the_row_says(source: ServerSource) -> None:
     """A row edited to zero or below starts at 1."""
     source.fetch("a")

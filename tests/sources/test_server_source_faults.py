@@ -182,24 +182,6 @@ def test_a_commit_that_never_arrived_is_a_fetch_that_never_was(source: ServerSou
     assert source.fetch("a").start == 101
 
 
-def test_a_backend_killed_before_the_commit(
-    source: ServerSource, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Between the UPDATE and the COMMIT: nothing was given out, nothing is lost."""
-    source.fetch("a")
-    grant = source._grant
-
-    def killed(tag: str, *args: Any) -> Any:
-        kill_session_of(connections[source.alias])  # in the loader's thread: our own
-        return grant(tag, *args)
-
-    monkeypatch.setattr(source, "_grant", killed)
-    with pytest.raises(SegmentUnavailable):
-        source.fetch("a")
-    monkeypatch.undo()
-    assert source.fetch("a").start == 101
-
-
 def test_a_backend_killed_at_the_commit(postgres: str) -> None:
     """PostgreSQL, amid its own commit: the transaction is rolled back."""
     source = ServerSource(alias=postgres, default_step=100)

@@ -125,10 +125,16 @@ def test_one_row_deleted_among_many_is_noticed(leases: ServerLeases, time: Time)
 def test_a_namespace_opened_after_the_installation_was_lost_is_fenced(
     leases: ServerLeases, time: Time
 ) -> None:
-    """Nobody knows any more whether it is new, so it counts as lost."""
+    """Nobody knows any more whether it is new, so it counts as lost.
+
+    The installation's row is made anew, with another identity, which the record takes over.
+    """
     leases.acquire(holder="a")
+    installation = Installation.objects.using(leases.alias)
+    old = installation.get().identity
     forget_installation(leases)
     leases.acquire(holder="a")
+    assert record_of(leases).installation == installation.get().identity != old
     other = changed(leases, time, name="other").acquire(holder="a").lease
     assert other.start >= time.tick + SKEW + WINDOW
 
@@ -151,16 +157,6 @@ def test_worker_rows_alone_tell_of_a_loss(leases: ServerLeases) -> None:
     again = leases.acquire(holder="b").lease
     assert again.generation == 2
     assert again.start >= held.until
-
-
-def test_the_installation_row_is_made_anew(leases: ServerLeases) -> None:
-    """With another identity, which the record takes over."""
-    leases.acquire(holder="a")
-    old = Installation.objects.using(leases.alias).get().identity
-    forget_installation(leases)
-    leases.acquire(holder="a")
-    new = Installation.objects.using(leases.alias).get().identity
-    assert record_of(leases).installation == new != old
 
 
 def test_a_change_of_server_can_be_ignored(leases: ServerLeases, time: Time) -> None:

@@ -177,20 +177,6 @@ def test_a_dead_redis_is_used_again_when_it_is_back(server: RedisServer, on: On)
     assert events_of(process) == ["pool_unavailable", "pool_available"]
 
 
-def test_callers_notice_nothing(server: RedisServer, on: On) -> None:
-    """A generator goes on over the loss of its Redis; nobody waits for long."""
-    process = on(server, timeout=SHORT)
-    allocator = SegmentAllocator(process, process.loader, timeout=PATIENT)
-    generator = allocator.generator("t")
-    ids = generator.next_ids(25)
-    server.pause()
-    ids += [generator.next_id() for _ in range(100)]
-    server.resume()
-    ids += [generator.next_id() for _ in range(100)]
-    allocator.close()
-    assert ids == sorted(set(ids))
-
-
 def test_answers_that_come_late_are_not_mistaken(server: RedisServer, on: On) -> None:
     """What was asked before the pause is not taken for the answer of a later question."""
     time, claims = Time(), Claims()

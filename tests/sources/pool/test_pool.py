@@ -42,22 +42,14 @@ def test_it_gives_a_process_only_what_lies_above_its_floor(process: Process) -> 
     assert new.fetch("t", floor=15).ids() == range(41, 51)
 
 
-def test_it_gives_as_many_as_a_caller_waits_for(process: Process, source: OwnedSource) -> None:
-    """Who needs more than any piece has gets a segment of the source."""
-    some = process()
-    some.fetch("t")
-    some.give_back("t", [range(1, 11)])
-    assert some.fetch("t", demand=Demand(at_least=11)).ids() == range(11, 22)
-    assert some.fetch("t", demand=Demand(at_least=10)).ids() == range(1, 11)
-
-
-def test_crumbs_are_not_for_the_busy(process: Process) -> None:
-    """A process that uses up several steps at a time isn't given less than one."""
+def test_it_gives_as_many_as_a_caller_waits_for(process: Process) -> None:
+    """Who needs more than any piece has, or uses up several steps at a time, gets a segment."""
     some = process()
     some.fetch("t")
     some.give_back("t", [range(5, 11)])
-    assert some.fetch("t", demand=Demand(times=4)).ids() == range(11, 51)
-    assert some.fetch("t").ids() == range(5, 11)
+    assert some.fetch("t", demand=Demand(at_least=11)).ids() == range(11, 22)
+    assert some.fetch("t", demand=Demand(times=4)).ids() == range(22, 62)
+    assert some.fetch("t", demand=Demand(at_least=6)).ids() == range(5, 11)
 
 
 def test_a_long_range_is_given_out_by_the_step(process: Process, source: OwnedSource) -> None:
