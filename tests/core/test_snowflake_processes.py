@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import signal
 import subprocess
 import sys
 import textwrap
@@ -144,14 +142,6 @@ def start(code: str, marks: Path, python: str = sys.executable) -> subprocess.Po
     )
 
 
-def stop(process: subprocess.Popen[str], marks: Path) -> None:
-    """Stop it, but not in the middle of a line or of a transaction: others would wait for that."""
-    with open(f"{marks}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        process.send_signal(signal.SIGSTOP)
-        os.waitpid(process.pid, os.WUNTRACED)
-
-
 def said(code: str, marks: Path, python: str = sys.executable) -> list:
     with start(code, marks, python) as process:
         try:
@@ -279,50 +269,6 @@ def test_a_fork_is_beside_no_thread_and_renewal_goes_on_after_it(tmp_path, pytho
     assert warned == []
     assert beside == [1] * 30
     assert named == ["MainThread", "idgen-real"]
-
-
-STOPPED = """
-    ids = generator(window_ms=400, workers=1)
-    say(ids.next_ids(3))
-    got, errors, left = [], [], 2000
-    while left:
-        left -= os.path.exists(sys.argv[1] + ".go")
-        try:
-            got.append(ids.next_id())
-        except IdgenError as error:
-            errors.append(type(error).__name__)
-            time.sleep(0.001)
-    say(got)
-    say(sorted(set(errors)))
-    ids.close()
-"""
-SUCCESSOR = """
-    ids = generator(window_ms=60_000, workers=1)
-    for _ in range(5000):
-        try:
-            got = ids.next_ids(5000)
-            break
-        except IdgenError:
-            time.sleep(0.01)
-    say(got)
-    ids.keeper.lease = None
-"""
-
-
-def test_a_process_that_was_stopped_past_its_lease_does_not_go_on(tmp_path):
-    """Hazard 18, I3: a real SIGSTOP; meanwhile another has taken its only worker id."""
-    marks = tmp_path / "marks"
-    with start(STOPPED, marks) as stopped:
-        before = json.loads(stopped.stdout.readline())
-        stop(stopped, marks)
-        (theirs,) = said(SUCCESSOR, marks)
-        Path(f"{marks}.go").touch()
-        stopped.send_signal(signal.SIGCONT)
-        late, errors = map(json.loads, stopped.stdout)
-    assert len(theirs) == 5000
-    assert not {*before, *late} & set(theirs)
-    assert errors == ["LeaseExpired"]
-    assert all(value < theirs[0] for value in late)
 
 
 GEVENT = """

@@ -26,6 +26,7 @@ from django_idgen.sources.pool.scripts import key_of
 from django_idgen.sources.pool.source import PoolSource
 from tests import servers
 from tests.app.models import Invoice
+from tests.places import empty_place as empty_place
 from tests.places import empty_sqlite, make_tables
 from tests.redis_servers import RedisFarm, cache_alias
 from tests.segment_tools import Time
@@ -103,11 +104,14 @@ def test_a_clean_restart_leaves_no_gap(postgres: str, redis: str) -> None:
 
 
 def test_a_closed_process_goes_on_where_it_was(
-    server_alias: str, redis: str, monkeypatch: pytest.MonkeyPatch
+    empty_place: str, redis: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Made anew in the same process, as by a change of settings, there is no gap either."""
+    """Made anew in the same process, as by a change of settings, there is no gap either.
+
+    A file of SQLite has a pool like any server.
+    """
     monkeypatch.setattr(segment_allocator, "LEAVE_WITHIN", PATIENT)
-    with project(redis, server_alias):
+    with project(redis, empty_place):
         ids = []
         for _ in range(10):
             ids += [segments["t"].next_id() for _ in range(3)]
@@ -165,20 +169,6 @@ def test_a_database_that_is_away_is_not_felt(postgres: str, redis: str) -> None:
         assert segments["t"].next_id() == 1
         with unreachable(postgres):
             assert segments["t"].next_ids(300) == list(range(2, 302))
-
-
-def test_on_sqlite_it_works_as_on_a_server(
-    tmp_path: Path, redis: str, django_db_blocker: Any
-) -> None:
-    """A file of SQLite has a pool like any database."""
-    with (
-        django_db_blocker.unblock(),
-        empty_sqlite(tmp_path / "shop.sqlite3"),
-        project(redis, "default"),
-    ):
-        assert segments["t"].next_ids(3) == [1, 2, 3]
-        segments.close()
-        assert segments["t"].next_ids(3) == [4, 5, 6]
 
 
 def test_a_database_in_memory_has_no_pool(redis: str, django_db_blocker: Any) -> None:
