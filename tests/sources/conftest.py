@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from django_idgen.sources.server import ServerSource
+from tests.places import empty_place as empty_place
 
 
 @pytest.fixture

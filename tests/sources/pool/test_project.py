@@ -26,7 +26,6 @@ from django_idgen.sources.pool.scripts import key_of
 from django_idgen.sources.pool.source import PoolSource
 from tests import servers
 from tests.app.models import Invoice
-from tests.places import empty_place as empty_place
 from tests.places import empty_sqlite, make_tables
 from tests.redis_servers import RedisFarm, cache_alias
 from tests.segment_tools import Time
