@@ -13,7 +13,7 @@ from django_idgen.sources.memory import MemorySource
 
 from .lease_contract import LeaseContract
 from .lenders import Lender
-from .source_contract import DEFAULT_STEP, Shop, SourceContract
+from .source_contract import Shop, SourceContract
 
 
 class MemoryLender(Lender):
@@ -69,7 +69,3 @@ class MemoryShop(Shop):
 
 class TestMemorySource(SourceContract):
     fetches_from = MemoryShop
-
-    def test_the_default_step_is_checked_at_once(self) -> None:
-        """A source takes the step that it was made with."""
-        assert MemoryShop().source().fetch("t").step == DEFAULT_STEP

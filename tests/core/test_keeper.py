@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import threading
-import warnings
 
 import pytest
 
@@ -436,17 +435,6 @@ def test_a_dropped_keeper_warns_that_its_worker_id_stays_taken():
     for thread in threads:
         thread.join(LIMIT)
         assert not thread.is_alive()
-
-
-def test_a_released_keeper_is_dropped_in_silence():
-    """Only a lease still held is worth a warning."""
-    kept = Kept()
-    kept.keeper.acquire()
-    kept.keeper.release()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        del kept.keeper
-        gc.collect()
 
 
 # --- how it stands --------------------------------------------------------------

@@ -27,7 +27,6 @@ from tests.server_tools import (
     execute,
     kill_session_of,
     lossy_wire,
-    python,
     sessions,
     unreachable,
 )
@@ -46,23 +45,6 @@ def test_many_at_once_on_first_use(server_alias: str, time: Time) -> None:
     assert len({lease.token for lease in got}) == len(got)
     assert {lease.generation for lease in got} == {1}
     assert {lease.start for lease in got} == {time.tick}
-
-
-def test_processes_at_once_on_first_use(server_alias: str) -> None:
-    """Three processes of four threads each, started together: 12 different worker ids."""
-    code = f"""
-from dataclasses import replace
-from django_idgen.leases.server import ServerLeases
-from tests.server_tools import at_once
-from tests.leases.server.shop import SHOP
-shop = replace(SHOP, window_ticks=600_000)
-registry = ServerLeases(shop, alias={server_alias!r}, timeout=60)
-print(*at_once(4, lambda n: registry.acquire(holder=str(n)).lease.worker))
-"""
-    processes = [python(server_alias, code) for _ in range(3)]
-    workers = [worker for p in processes for worker in p.communicate(timeout=120)[0].split()]
-    assert [p.returncode for p in processes] == [0] * 3
-    assert len(workers) == len(set(workers)) == 12
 
 
 def test_a_grant_outlives_the_callers_rollback(leases: ServerLeases) -> None:

@@ -9,11 +9,10 @@ import pytest
 
 from django_idgen.core.errors import ConfigurationError, SegmentExhausted
 from django_idgen.core.segment import LONGEST_STEP, MAX_ID, STEP, Demand, Segment
-from django_idgen.sources.memory import MemorySource
 from django_idgen.sources.pool.scripts import MAX_RANGES, key_of
 from django_idgen.sources.pool.source import PoolSource
 
-from .shop import STEP_LENGTH, Claims, OwnedSource, events_of, pool
+from .shop import STEP_LENGTH, Claims, OwnedSource, events_of
 
 Process = Callable[..., PoolSource]
 
@@ -334,15 +333,3 @@ def test_bounds_out_of_range_are_refused(redis: str) -> None:
         for value in values:
             with pytest.raises(ConfigurationError, match=said):
                 PoolSource(alias=redis, source=OwnedSource(), **{said.split("'")[1]: value})
-
-
-def test_a_source_without_an_owner_is_refused() -> None:
-    """Ids of which nobody knows whose they are can't be pooled."""
-    with pytest.raises(ConfigurationError, match="MemorySource"):
-        PoolSource(alias="idgen", source=MemorySource())  # type: ignore[arg-type]
-
-
-def test_an_alias_that_is_no_redis_is_refused() -> None:
-    """Said when the source is made, not at the first id."""
-    with pytest.raises(ConfigurationError, match="nowhere"):
-        pool("nowhere", OwnedSource())
