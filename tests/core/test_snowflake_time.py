@@ -156,19 +156,6 @@ def test_a_clock_that_goes_back_5_s_costs_another_worker_id_and_no_wait():
     assert run.world.rows()[old.worker].token == ""
 
 
-def test_after_going_back_the_stamps_fall_in_line_again():
-    """When the time has come up to the last id, nothing is ahead any more."""
-    run = Running()
-    run.generator.next_id()
-    run.world.registry_offset_us -= 5 * SECOND
-    run.renew()
-    run.generator.next_ids(40)
-    run.world.pass_seconds(6)
-    assert run.next_tick() == run.now()
-    run.generator.next_ids(40)
-    assert run.next_tick() <= run.now()
-
-
 def test_going_back_within_max_ahead_is_no_event():
     """It is borrowed, as a burst would."""
     run = Running(max_ahead=6.0)
