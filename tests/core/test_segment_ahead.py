@@ -369,32 +369,6 @@ def test_a_source_that_fails_to_take_ids_back_fails_no_one(caplog):
     assert "'order'" in caplog.text
 
 
-def test_draining_while_others_take_gives_each_id_to_one():
-    """Hazard 54: threads hold the very iterator that is given back."""
-    source = ScriptedSource(5000)
-    generator = SegmentAllocator(source, Loader(), timeout=LIMIT, growth=STILL).generator("order")
-    stop = threading.Event()
-
-    def take() -> list[int]:
-        ids = []
-        with suppress(GeneratorClosed):
-            while not stop.is_set():
-                ids.append(generator.next_id())
-        return ids
-
-    with ThreadPoolExecutor(8) as pool:
-        taking = [pool.submit(take) for _ in range(7)]
-        for _ in range(30):
-            pool.submit(generator.clear).result(LIMIT)
-        generator.close()
-        stop.set()
-        out = [value for future in taking for value in future.result(LIMIT)]
-    back = [value for _, ids in source.returned for value in ids]
-    assert len(set(out)) == len(out)
-    assert set(out).isdisjoint(back)
-    assert len(set(back)) == len(back)
-
-
 LEAVING = {
     "cleared": SegmentGenerator.clear,
     "closed": SegmentGenerator.close,
