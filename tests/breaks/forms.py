@@ -56,7 +56,7 @@ BREAKS = (
         LAYOUT,
         "        if not is_int(worker) or worker not in self.workers:",
         "        if not is_int(worker) or worker < 0:",
-        (f"{TESTS}::test_a_worker_that_does_not_fit_is_refused",),
+        (f"{TESTS}::test_a_part_that_does_not_fit_is_refused",),
     ),
     Break(
         "a sequence leaks into its neighbour field",
@@ -64,7 +64,7 @@ BREAKS = (
         LAYOUT,
         "        if not is_int(value) or not 0 <= value < end:",
         "        if not is_int(value) or not 0 <= value <= end:",
-        (f"{TESTS}::test_a_sequence_that_does_not_fit_is_refused",),
+        (f"{TESTS}::test_a_part_that_does_not_fit_is_refused",),
     ),
     Break(
         "a tick past the time bits is packed",
@@ -104,7 +104,7 @@ BREAKS = (
         LAYOUT,
         '        if value <= 0:\n            raise InvalidId(value, "ids begin at 1")',
         '        if value < 0:\n            raise InvalidId(value, "ids begin at 1")',
-        (f"{TESTS}::test_ids_begin_at_one",),
+        (f"{TESTS}::test_what_is_no_id_is_refused",),
     ),
     Break(
         "a number past the sign bit is written as an id",

@@ -8,7 +8,7 @@ __all__ = ["BREAKS"]
 
 LUA = "django_idgen/leases/redis/lua"
 WINDOWS = "tests/leases/redis/test_windows.py"
-CONTRACT = "tests/contracts/test_redis.py::TestRedisLeases"
+CONTRACT = "tests/contracts/test_rooted.py::TestRedisLeases"
 LOSSES = "tests/leases/redis/test_losses.py"
 FAULTS = "tests/leases/redis/test_faults.py"
 

@@ -67,7 +67,7 @@ BREAKS = (
         SERVER,
         "select_for_update().first()\n        if row is not None and row.paused:",
         "first()\n        if row is not None and row.paused:",
-        (f"{FETCH}::test_eight_threads_never_share_an_id",),
+        (f"{CONTRACT}::test_segments_are_disjoint_under_many_fetchers",),
     ),
     Break(
         "the step is not the row's",

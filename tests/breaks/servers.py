@@ -117,7 +117,7 @@ BREAKS = (
         BOOK,
         "return replace(record, highest_until=max(record.highest_until, until))",
         "return record",
-        (f"{LOSSES}::test_rows_deleted_after_the_clock_went_back",),
+        (f"{CONTRACT}::test_rows_deleted_after_the_clock_went_back",),
     ),
     Break(
         "the namespace is not locked",
@@ -125,7 +125,7 @@ BREAKS = (
         SERVER,
         "self._read(self._records().select_for_update())",
         "self._read(self._records())",
-        (f"{FAULTS}::test_windows_stay_disjoint_while_many_come_and_go",),
+        (f"{CONTRACT}::test_windows_never_overlap_under_many_acquirers",),
     ),
     Break(
         "another server that took over goes unnoticed",
@@ -181,7 +181,7 @@ BREAKS = (
         BOOK,
         "max(known.fence, known.highest_until, book.highest_until())",
         "max(known.fence, book.highest_until())",
-        (f"{LOSSES}::test_rows_deleted_after_the_clock_went_back",),
+        (f"{CONTRACT}::test_rows_deleted_after_the_clock_went_back",),
     ),
     Break(
         "the fence forgets who ran ahead",

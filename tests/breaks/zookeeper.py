@@ -25,7 +25,7 @@ BREAKS = (
         MODULE,
         "book.ceiling, book.cuts = seen.ceiling, failure",
         "book.cuts = failure",
-        (f"{LOSSES}::test_the_database_may_be_down_for_a_stride",),
+        (f"{LOSSES}::TestLosses::test_the_database_may_be_away_for_a_stride",),
     ),
     Break(
         "an ensemble that was set back goes on where it stands",
@@ -41,7 +41,7 @@ BREAKS = (
         MODULE,
         "book.is_whole and book.leader == stamp.leader and",
         "book.leader == stamp.leader and",
-        (f"{LOSSES}::test_a_zookeeper_that_forgot_lends_nothing_again",),
+        (f"{LOSSES}::TestLosses::test_what_was_forgotten_is_not_lent_again",),
     ),
     Break(
         "a window is cut short before the database was asked for more",

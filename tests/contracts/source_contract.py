@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from django_idgen.core.errors import ConfigurationError, InvalidTag, SegmentExhausted
 from django_idgen.core.segment import LONGEST_STEP, MAX_ID, MAX_STEP, Demand, Segment
 from django_idgen.core.source import Source
+from tests.server_tools import at_once
 from tests.tiers import LONG, examples
-
-from .lease_contract import in_threads
 
 DEFAULT_STEP = 10
 
@@ -65,14 +64,17 @@ class Shop(ABC):
 
 
 class SourceContract:
-    """Subclass it, name it ``Test...``, and override :meth:`new_shop`."""
+    """Subclass it, name it ``Test...``, and say what it :attr:`fetches_from`."""
 
+    fetches_from: Callable[..., Shop]
+    needs: tuple[str, ...] = ()
+    """The fixtures that a shop is made of."""
     examples = 20
     fetchers = 64 if LONG else 16
 
     @contextmanager
     def new_shop(self) -> Iterator[Shop]:
-        raise NotImplementedError
+        yield self.fetches_from(*self.backing)
 
     @pytest.fixture
     def shop(self, _backing: None) -> Iterator[Shop]:
@@ -81,8 +83,8 @@ class SourceContract:
             shop.close()
 
     @pytest.fixture
-    def _backing(self) -> None:
-        """What a subclass needs before it can make a shop."""
+    def _backing(self, request: pytest.FixtureRequest) -> None:
+        self.backing = [request.getfixturevalue(name) for name in self.needs]
 
     def test_a_new_tag_starts_at_one(self, shop: Shop) -> None:
         """The first segment of a tag is 1 to its step, the next one follows at once."""
@@ -90,22 +92,9 @@ class SourceContract:
         assert source.fetch("orders") == Segment("orders", 1, 1 + DEFAULT_STEP, DEFAULT_STEP)
         assert source.fetch("orders").ids() == range(11, 21)
 
-    def test_twenty_fetches_of_one_give_one_to_twenty(self, shop: Shop) -> None:
-        """Concurrent fetches of step 1 hand out every id from 1 to 20, each once."""
-        got = in_threads(20, lambda _: shop.source(default_step=1).fetch("one").start)
-        assert sorted(got) == list(range(1, 21))
-
-    def test_tags_do_not_touch_each_other(self, shop: Shop) -> None:
-        """Each tag counts for itself, whatever other tags do."""
-        source = shop.source()
-        for tag in ("a", "b", "a", "a"):
-            source.fetch(tag)
-        assert source.fetch("a").start == 31
-        assert source.fetch("b").start == 11
-
     def test_many_threads_on_first_use_make_one_row(self, shop: Shop) -> None:
         """Threads that use a tag for the first time make one row and disjoint segments."""
-        segments = in_threads(self.fetchers, lambda _: shop.source().fetch("new"))
+        segments = at_once(self.fetchers, lambda _: shop.source().fetch("new"))
         starts = sorted(segment.start for segment in segments)
         assert starts == list(range(1, 1 + DEFAULT_STEP * self.fetchers, DEFAULT_STEP))
         assert shop.tags() == ["new"]
@@ -223,7 +212,7 @@ class SourceContract:
         assert source.fetch("t").start == 11
 
     def test_any_printable_tag_works(self, shop: Shop) -> None:
-        """Tags of 128 characters, and of any script, are rows like others."""
+        """Tags of 128 characters, and of any script, are rows that count each for itself."""
         source = shop.source()
         tags = ["x" * 128, "größe", "日本語", "a'b\"c;--", "a%s", "A", "🎟"]
         for tag in tags:
@@ -260,7 +249,7 @@ class SourceContract:
             shop.set_step(tag, 1 + number)
             return [*found, source.fetch(tag)]
 
-        found = [each for some in in_threads(16, fetch_some) for each in some]
+        found = [each for some in at_once(16, fetch_some) for each in some]
         for tag in ("even", "odd"):
             check_disjoint([segment for segment in found if segment.tag == tag])
 

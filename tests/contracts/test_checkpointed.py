@@ -34,6 +34,7 @@ from django_idgen.leases.memory import MemoryLeases, MemoryMarks
 from django_idgen.leases.server import ServerLeases
 from tests import warm
 from tests.places import make_tables
+from tests.segment_tools import in_child
 from tests.servers import fast_directory
 
 from .lease_contract import LeaseContract
@@ -287,23 +288,14 @@ def test_processes_of_a_host_have_a_file_each(host: Host) -> None:
         host.process().acquire(holder="a")
 
 
-def test_whoever_looks_is_shown_what_the_registry_shows(host: Host) -> None:
-    """The files are for this host's processes alone."""
-    process = host.process()
-    lease = process.acquire(holder="a").lease
-    (inspected,) = process.inspect().marks
-    assert (inspected.mark.worker, inspected.mark.until) == (lease.worker, lease.start + WINDOW)
-    assert list(process.inspect([lease.worker + 1]).marks) == []
-    assert process.free(lease.worker) is True
-    assert process.free(lease.worker) is False
-
-
 def test_what_concerns_the_registry_goes_on_to_it(host: Host) -> None:
-    """Its database and servers, the hosts that it lends to, and the end of what it holds."""
+    """Its database and servers, who holds what, the hosts that it lends to, and its end."""
     process = host.process()
     process.registry = registry = Mock(spec=MemoryLeases)
     for name in ("installation", "stored_book", "probes"):
         assert getattr(process, name)() is getattr(registry, name).return_value
+    assert process.inspect([3]) is registry.inspect.return_value
+    assert process.free(3) is registry.free.return_value
     for name in ("lend_on", "check_access", "abandon", "close"):
         getattr(process, name)()
         getattr(registry, name).assert_called_once_with()
@@ -313,18 +305,13 @@ def test_a_forked_child_neither_has_nor_resumes_its_parents_lease(host: Host) ->
     """I5: the lock stays the parent's, whatever the child closes."""
     process = host.process()
     lease = process.acquire(holder="a").lease
-    reader, writer = os.pipe()
-    pid = os.fork()
-    if not pid:
+
+    def work() -> list[int]:
         process.abandon()
         found = host.process().acquire(holder="child").lease
-        os.write(writer, f"{found.worker} {found.token == lease.token}".encode())
-        os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader) as pipe:
-        worker, same = pipe.read().split()
-    assert os.waitpid(pid, 0)[1] == 0
-    assert (int(worker) != lease.worker, same) == (True, "False")
+        return [found.worker != lease.worker, found.token != lease.token]
+
+    assert in_child(work) == [True, True]
     assert process.renew(lease, last_tick=lease.start).lease.token == lease.token
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Literal
 
@@ -40,10 +39,7 @@ class TestRecyclingLeases(LeaseContract):
     """With ``recycle``. Where the contract has a holder come back, there is one worker id only."""
 
     shared_by_processes = False
-
-    @contextmanager
-    def new_lender(self) -> Iterator[Lender]:
-        yield Disposing()
+    lends = Disposing
 
     def test_a_holder_comes_back_to_its_worker_id(self, lender: Lender) -> None:
         """Not here: the one that is free longest is next."""
@@ -69,7 +65,6 @@ class TestRecyclingLeases(LeaseContract):
     @pytest.mark.parametrize(
         "name",
         [
-            "test_an_expired_worker_id_goes_on_after_the_old_window",
             "test_renewal_by_a_scheduler_does_not_count_as_seen",
             "test_a_late_release_frees_nothing",
         ],
@@ -77,17 +72,6 @@ class TestRecyclingLeases(LeaseContract):
     def test_with_one_worker_id(self, name: str) -> None:
         """What the contract says of who gets the same one again."""
         getattr(LeaseContract, name)(self, Disposing(workers=1))
-
-    def test_an_expired_worker_id_goes_on_after_the_old_window(self, lender: Lender) -> None:
-        """The next holder of each starts at or after the old window's end."""
-        old = {}
-        for n in range(WORKERS):
-            lease = lender.registry().acquire(holder=f"h{n}").lease
-            old[lease.worker] = lease
-        lender.time.pass_ticks(WINDOW + 5)
-        for lease in self._all(lender):
-            assert lease.start >= old[lease.worker].until
-            assert lease.token != old[lease.worker].token
 
     def test_a_worker_id_that_is_lent_again_starts_at_its_mark(self, lender: Lender) -> None:
         """Its last holder has used ticks that are still to come."""

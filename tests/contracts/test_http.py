@@ -97,15 +97,12 @@ class TestHttpLeases(LeaseContract):
     shortens_windows = False
     examples = 3
     acquirers = 24 if LONG else 12
-
-    @pytest.fixture
-    def _backing(self, database: str, lender_url: str) -> None:
-        self.alias, self.url = database, lender_url
+    needs = ("database", "lender_url")
 
     @contextmanager
     def new_lender(self) -> Iterator[Lender]:
         with ExitStack() as stack:
-            yield HttpLender(self.alias, self.url, stack)
+            yield HttpLender(*self.backing, stack)
 
 
 class HttpShop(Shop):
@@ -159,11 +156,4 @@ def source_url() -> Iterator[str]:
 class TestHttpSource(SourceContract):
     examples = 3
     fetchers = 24 if LONG else 12
-
-    @pytest.fixture
-    def _backing(self, database: str, source_url: str) -> None:
-        self.alias, self.url = database, source_url
-
-    @contextmanager
-    def new_shop(self) -> Iterator[Shop]:
-        yield HttpShop(self.alias, self.url)
+    fetches_from, needs = HttpShop, ("database", "source_url")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from django_idgen.core.lease import Namespace
 from django_idgen.core.registry import Registry
@@ -15,7 +13,7 @@ from django_idgen.sources.memory import MemorySource
 
 from .lease_contract import LeaseContract
 from .lenders import Lender
-from .source_contract import DEFAULT_STEP, Shop, SourceContract
+from .source_contract import Shop, SourceContract
 
 
 class MemoryLender(Lender):
@@ -32,10 +30,7 @@ class MemoryLender(Lender):
 
 class TestMemoryLeases(LeaseContract):
     shared_by_processes = False
-
-    @contextmanager
-    def new_lender(self) -> Iterator[Lender]:
-        yield MemoryLender()
+    lends = MemoryLender
 
     def test_registries_without_common_marks_are_strangers(self) -> None:
         """Each registry has marks of its own unless it is given some to share."""
@@ -73,10 +68,4 @@ class MemoryShop(Shop):
 
 
 class TestMemorySource(SourceContract):
-    @contextmanager
-    def new_shop(self) -> Iterator[Shop]:
-        yield MemoryShop()
-
-    def test_the_default_step_is_checked_at_once(self) -> None:
-        """A source takes the step that it was made with."""
-        assert MemoryShop().source().fetch("t").step == DEFAULT_STEP
+    fetches_from = MemoryShop

@@ -47,21 +47,16 @@ def test_a_process_is_numbered_by_its_environment() -> None:
         ("env:POD", {"POD": "1" * 50}, "has no number"),
         ("host", {}, "must be 'hostname' or 'env:NAME', not 'host'"),
         (3, {}, "must be 'hostname' or 'env:NAME', not 3"),
+        ("hostname", {}, "host name 'shop-a' has no number"),
     ],
 )
 def test_a_number_that_is_none_is_refused(
-    value: object, environ: dict[str, str], said: str
+    value: object, environ: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With what was found, and what would do."""
+    """With what was found, and what would do; a host without one is not taken for the first."""
+    monkeypatch.setattr(socket, "gethostname", lambda: "shop-a")
     with pytest.raises(ConfigurationError, match=re.escape(said)):
         numbered_worker("prefer", value, EIGHT, environ=environ)
-
-
-def test_a_host_without_a_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rather than taken for the first one."""
-    monkeypatch.setattr(socket, "gethostname", lambda: "shop-a")
-    with pytest.raises(ConfigurationError, match="host name 'shop-a' has no number"):
-        numbered_worker("worker_from", "hostname", EIGHT)
 
 
 def test_a_static_worker_id_may_be_numbered(

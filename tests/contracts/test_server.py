@@ -1,29 +1,32 @@
-"""The registry and the source of databases keep the contracts, on servers and in a SQLite file."""
+"""The registry and the source of databases keep the contracts, on servers and in a SQLite file.
+
+So does a source with a pool before it.
+"""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import partial
 from itertools import cycle
 from typing import TypeVar
 
-import pytest
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_idgen.core.lease import Namespace
 from django_idgen.core.registry import Registry
+from django_idgen.core.segment import STEP, Demand, Segment, check_step, check_tag
 from django_idgen.core.source import Source
 from django_idgen.db.connection import OwnConnection
 from django_idgen.leases.server import ServerLeases
 from django_idgen.models import Installation, LeafAlloc, NamespaceRecord, WorkerLease
 from django_idgen.sources.server import FAILOVER_SKIP, ServerSource
+from tests.sources.pool.shop import OwnedSource, pool
 
 from .elsewhere import server_leases
-from .lease_contract import LeaseContract
+from .lease_contract import LeaseContract, on
 from .lenders import PATIENT, WORKERS, Lender
 from .source_contract import Shop, SourceContract
 
@@ -93,20 +96,11 @@ class ServerLender(Lender):
             own.end()
 
 
-@pytest.mark.parametrize(
-    "database", ["sqlite", "postgres", "mariadb"], indirect=True, scope="class"
-)
+@on("sqlite", "postgres", "mariadb")
 class TestServerLeases(LeaseContract):
     examples = 5
     measures_clocks = True
-
-    @pytest.fixture
-    def _backing(self, database: str) -> None:
-        self.alias = database
-
-    @contextmanager
-    def new_lender(self) -> Iterator[Lender]:
-        yield ServerLender(self.alias)
+    lends, needs = ServerLender, ("database",)
 
 
 class ServerShop(Shop):
@@ -143,16 +137,62 @@ class ServerShop(Shop):
             own.end()
 
 
-@pytest.mark.parametrize(
-    "database", ["sqlite", "postgres", "mariadb"], indirect=True, scope="class"
-)
+@on("sqlite", "postgres", "mariadb")
 class TestServerSource(SourceContract):
     examples = 5
+    fetches_from, needs = ServerShop, ("database",)
 
-    @pytest.fixture
-    def _backing(self, database: str) -> None:
-        self.alias = database
 
-    @contextmanager
-    def new_shop(self) -> Iterator[Shop]:
-        yield ServerShop(self.alias)
+# --- with a pool before it --------------------------------------------------------------
+
+
+class Rows(OwnedSource):
+    """Keeps the step that a tag was made with, as a row does."""
+
+    def fetch(self, tag: str, *, floor: int = 0, demand: Demand = STEP) -> Segment:
+        self._steps.setdefault(check_tag(tag), self.default_step)
+        return super().fetch(tag, floor=floor, demand=demand)
+
+
+class PooledMemoryShop(Shop):
+    def __init__(self, alias: str) -> None:
+        super().__init__()
+        self.alias = alias
+        self.behind = Rows()
+
+    def make(self, default_step: int) -> Source:
+        self.behind.default_step = check_step(default_step)
+        return pool(self.alias, self.behind)
+
+    def set_step(self, tag: str, step: int) -> None:
+        self.behind.set_step(tag, step)
+
+    def forget(self) -> None:
+        self.behind.flush()
+
+    def tags(self) -> list[str]:
+        return sorted(self.behind._max_ids)
+
+
+class TestPoolOverMemory(SourceContract):
+    examples = 15
+    fetches_from, needs = PooledMemoryShop, ("redis",)
+
+
+class PooledServerShop(ServerShop):
+    def __init__(self, alias: str, cache: str) -> None:
+        super().__init__(alias)
+        self.cache = cache
+        self.whose = OwnedSource().whose
+
+    def make(self, default_step: int) -> Source:
+        behind = super().make(default_step)
+        behind.owner = lambda tag, *, max_age=0: self.whose  # type: ignore[method-assign]
+        behind.can_be_pooled = True  # type: ignore[misc]
+        return pool(self.cache, behind)
+
+
+@on("postgres")
+class TestPoolOverServer(SourceContract):
+    examples = 4
+    fetches_from, needs = PooledServerShop, ("database", "redis")

@@ -1,4 +1,4 @@
-"""Buffered generators: ticks prepared ahead, that follow the clock and repeat nothing."""
+"""Buffered generators, whose ticks are prepared ahead, and those that read the clock once."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import gc
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -15,12 +16,15 @@ from django_idgen.core.buffered import BufferedGenerator
 from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.errors import ConfigurationError, GeneratorClosed, RegistryUnavailable
 from django_idgen.core.layout import PRESETS, BitLayout, parse_layout
+from django_idgen.core.one_time import OneTimeGenerator
+from django_idgen.core.snowflake import SnowflakeGenerator
 from django_idgen.leases.memory import MemoryLeases
 from tests.segment_tools import in_child
 from tests.simulation.world import World, layout_of
 from tests.snowflake_tools import space_of
 from tests.tables import refused
 
+G = TypeVar("G", bound=SnowflakeGenerator)
 LIMIT = 60
 TINY = layout_of(("time", 41), ("worker", 2), ("sequence", 2))
 """Four ids a tick of 1 ms."""
@@ -36,10 +40,13 @@ def world() -> World:
     return World(TINY, window_ticks=10_000)
 
 
-def buffered(world: World, **options: Any) -> BufferedGenerator:
-    generator = world.host().generator(kind=BufferedGenerator, **options)
-    assert isinstance(generator, BufferedGenerator)
+def made(world: World, kind: type[G], **options: Any) -> G:
+    generator = world.host().generator(kind=kind, **options)
+    assert isinstance(generator, kind)
     return generator
+
+
+buffered = partial(made, kind=BufferedGenerator)
 
 
 def eventually(is_so: Callable[[], bool]) -> None:
@@ -320,3 +327,55 @@ def test_a_registry_that_fails_is_told_to_the_caller(world: World) -> None:
 def _no_thread_is_left() -> Iterator[None]:
     yield
     eventually(lambda: named("idgen-filler-real") == [])
+
+
+# --- the clock is read once: ticks are counted on, inside the lease -----------------------
+
+
+def test_a_rest_leaves_no_tick_out(world: World) -> None:
+    """After an hour, too, the next id is the next number; its time is that of the lease."""
+    with made(world, OneTimeGenerator) as generator:
+        ids = generator.next_ids(6)
+        began = generator.decode(ids[0]).tick
+        world.ns += 5_000_000_000
+        ids += generator.next_ids(6)
+        assert [(generator.decode(value).tick - began) for value in ids] == [
+            n // TINY.sequences for n in range(12)
+        ]
+
+
+def test_a_clock_that_goes_back_is_not_noticed(world: World) -> None:
+    """Nothing waits for it, as long as there are ticks that were due before."""
+    host = world.host()
+    with host.generator(kind=OneTimeGenerator) as generator:
+        generator.next_id()
+        world.ns += 3_000_000_000
+        host.wall_offset_ns -= 3_600_000_000_000
+        ids = generator.next_ids(2000)
+        assert all(a < b for a, b in pairwise(ids))
+        assert generator.stats().backwards == 0
+
+
+def test_ids_come_no_faster_than_the_layout_has_them(world: World) -> None:
+    """Rate control: in all, from the start of the lease on, and ``max_ahead`` more."""
+    with made(world, OneTimeGenerator, max_ahead=0.5) as generator:
+        first = generator.next_id()
+        began = world.ns
+        count = 4000
+        ids = generator.next_ids(count)
+        passed = (world.ns - began) / 1e9
+        assert count / TINY.sequences / 1000 - 0.5 - 0.01 <= passed < 1.0
+        assert ids[-1] > first
+
+
+def test_a_new_one_goes_on_behind_the_last() -> None:
+    """I1 and I2: by the lease alone; nothing is given out after the end."""
+    alone = layout_of(("time", 34), ("worker", 0), ("sequence", 2))
+    host = World(alone, window_ticks=10_000).host()
+    first = host.generator(kind=OneTimeGenerator, max_ahead=10.0)
+    ids = first.next_ids(999)
+    first.close()
+    with pytest.raises(GeneratorClosed):
+        first.next_id()
+    with host.generator(kind=OneTimeGenerator, max_ahead=10.0) as second:
+        assert second.next_id() > ids[-1]

@@ -2,76 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
-
 import pytest
 
-from django_idgen.core.clock import Clock
 from django_idgen.core.errors import ConfigurationError, GeneratorClosed, RegistryUnavailable
-from django_idgen.core.lease import Grant
-from django_idgen.core.snowflake import RETRY, SnowflakeGenerator
-from django_idgen.leases.memory import MemoryLeases
-from tests.simulation.world import EPOCH_US, layout_of
-from tests.snowflake_tools import space_of
+from django_idgen.core.snowflake import RETRY
+from tests.core.running import Running
+from tests.simulation.world import EPOCH_US, World, layout_of
 from tests.tables import refused
 
 LAYOUT = layout_of(("time", 41), ("worker", 2), ("sequence", 6))
 RESERVED = 3
 
 
-class Switched(MemoryLeases):
-    away = False
-    asked = 0
-
-    def acquire(self, **options: object) -> Grant:
-        self.asked += 1
-        if self.away:
-            raise RegistryUnavailable("The registry is away.")
-        return super().acquire(**options)  # type: ignore[arg-type]
-
-
-class Running:
-    """A generator with a clock that the test drives, and what it was heard to say."""
-
-    def __init__(self, **options: object) -> None:
-        self.ns = (EPOCH_US + 10**12) * 1000
-        clock = Clock(
-            elapsed_ns=lambda: self.ns,
-            wall_ns=lambda: self.ns,
-            stopwatch=lambda: self.ns / 1e9,
-            sleep=self.sleep,
-        )
-        space = replace(space_of(LAYOUT), workers=range(RESERVED))
-        self.registry = Switched(space, read_now_us=lambda: self.ns // 1000, clock=clock)
-        self.heard: list[tuple[str, dict[str, object]]] = []
-        self.generator = SnowflakeGenerator(
-            LAYOUT,
-            self.registry,
-            background=False,
-            clock=clock,
-            emit=lambda name, **values: self.heard.append((name, values)),
-            **options,  # type: ignore[arg-type]
-        )
-
-    def sleep(self, seconds: float) -> None:
-        self.ns += int(seconds * 1e9)
+def made(**options: object) -> Running:
+    world = World(LAYOUT, window_ticks=180_000, skew_ticks=1000, workers=range(RESERVED))
+    return Running(world=world, **options)
 
 
 @pytest.fixture
-def running() -> Iterator[Running]:
-    made = Running(degraded_worker=RESERVED)
-    yield made
-    made.generator.close()
+def running() -> Running:
+    return made(degraded_worker=RESERVED)
 
 
 def test_without_the_option_there_is_an_error() -> None:
     """I6: never a random id unless the user asked for it."""
-    made = Running()
-    made.registry.away = True
+    running = made()
+    running.world.down = True
     with pytest.raises(RegistryUnavailable):
-        made.generator.next_id()
-    made.generator.close()
+        running.generator.next_id()
 
 
 def test_ids_without_a_lease_meet_none_of_a_lease(running: Running) -> None:
@@ -79,8 +37,8 @@ def test_ids_without_a_lease_meet_none_of_a_lease(running: Running) -> None:
     own = running.generator.next_ids(200)
     assert {running.generator.decode(value).worker for value in own} != {RESERVED}
     running.generator.keeper.release()
-    running.registry.away = True
-    before = running.ns
+    running.world.down = True
+    before = running.world.ns
     ids = [running.generator.next_id(), *running.generator.next_ids(300)]
     parts = [LAYOUT.unpack(value) for value in ids]
     assert {each.worker for each in parts} == {RESERVED}
@@ -93,10 +51,10 @@ def test_ids_without_a_lease_meet_none_of_a_lease(running: Running) -> None:
 
 def test_it_is_told_each_time(running: Running) -> None:
     """By a signal, with how many and why; and counted."""
-    running.registry.away = True
+    running.world.down = True
     running.generator.next_ids(5)
     running.generator.next_id()
-    told = [values for name, values in running.heard if name == "ids_degraded"]
+    told = [values for name, values in running.events if name == "ids_degraded"]
     assert [(each["worker"], each["ids"]) for each in told] == [(RESERVED, 5), (RESERVED, 1)]
     assert all(isinstance(each["error"], RegistryUnavailable) for each in told)
     assert running.generator.stats().degraded == 6
@@ -104,20 +62,20 @@ def test_it_is_told_each_time(running: Running) -> None:
 
 def test_the_registry_is_asked_again_after_a_while(running: Running) -> None:
     """Not for each id: one that hangs would hold up all of them. Then ids are as before."""
-    running.registry.away = True
+    running.world.down = True
     for _ in range(5):
         running.generator.next_id()
-    assert running.registry.asked == 1
-    running.registry.away = False
+    assert running.link.names() == ["acquire"]
+    running.world.down = False
     assert LAYOUT.unpack(running.generator.next_id()).worker == RESERVED
-    running.ns += int((RETRY + 1) * 1e9)
+    running.world.ns += int((RETRY + 1) * 1e9)
     assert LAYOUT.unpack(running.generator.next_id()).worker != RESERVED
 
 
 @pytest.mark.parametrize("without_a_lease", [False, True])
 def test_a_closed_generator_gives_none_of_them(running: Running, without_a_lease: bool) -> None:
     """It was closed, and has not lost its lease; if it had, before that, it is closed as well."""
-    running.registry.away = without_a_lease
+    running.world.down = without_a_lease
     running.generator.next_id()
     running.generator.close()
     with pytest.raises(GeneratorClosed):
@@ -126,10 +84,10 @@ def test_a_closed_generator_gives_none_of_them(running: Running, without_a_lease
 
 def test_a_clock_that_goes_back_opens_no_tick_again(running: Running) -> None:
     """None comes twice in a process: it stays on its latest tick, or goes ahead of it."""
-    running.registry.away = True
+    running.world.down = True
     ids = list[int]()
     for step in (0, 1, -1, 1, -5, 5):
-        running.ns += step * 1_000_000
+        running.world.ns += step * 1_000_000
         ids += running.generator.next_ids(30)
     assert len(set(ids)) == len(ids)
 
@@ -138,4 +96,4 @@ def test_a_worker_id_that_is_lent_is_refused() -> None:
     """Its ids would be another process' own."""
     words = r"no registry lends, not .*: 0 to 2 are lent"
     for worker in (0, 2, 4, -1, "3", True):
-        refused(ConfigurationError, Running, degraded_worker=worker, match=words)
+        refused(ConfigurationError, made, degraded_worker=worker, match=words)

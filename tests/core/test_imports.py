@@ -7,6 +7,7 @@ import importlib.util
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -96,6 +97,14 @@ def arrows(folder: str) -> list[tuple[str, str, bool]]:
     ]
 
 
+def crossings() -> Iterator[tuple[str, str, str, str]]:
+    """Every import of one of ours: the module and its room, what it imports and its room."""
+    for name, path in modules().items():
+        for target, ours in imports(name, path):
+            if ours:
+                yield name, name.split(".")[0], target, target.split(".")[0]
+
+
 def test_the_walk_sees_what_is_imported():
     """It finds a relative import, one from the package, and one of the library."""
     seen = {(target, ours) for _, target, ours in arrows("core.keeper")}
@@ -120,23 +129,20 @@ def is_standard(module: str) -> bool:
 
 def test_a_room_imports_none_that_stands_above_it():
     """Of the rooms, each knows those below it."""
-    wrong = {
+    wrong = [
         (name, target)
-        for name, path in modules().items()
-        for target, ours in imports(name, path)
-        if ours and name.split(".")[0] in FLOORS and target.split(".")[0] in FLOORS
-        if FLOORS[name.split(".")[0]] < FLOORS[target.split(".")[0]]
-    }
-    assert wrong == set()
+        for name, room, target, other in crossings()
+        if room in FLOORS and other in FLOORS and FLOORS[room] < FLOORS[other]
+    ]
+    assert wrong == []
 
 
 def test_registries_and_sources_know_nothing_of_each_other():
     """A worker id and a segment have only the core, and a connection, in common."""
     wrong = [
         (name, target)
-        for folder, other in (("leases", "sources"), ("sources", "leases"))
-        for name, target, ours in arrows(folder)
-        if ours and target.split(".")[0] == other
+        for name, room, target, other in crossings()
+        if {room, other} == {"leases", "sources"}
     ]
     assert wrong == []
 
@@ -148,26 +154,21 @@ def test_backends_are_named_by_dotted_paths():
     """
     wrong = [
         (name, target)
-        for name, path in modules().items()
-        for target, ours in imports(name, path)
-        if ours
-        and target.split(".")[0] in {"leases", "sources"}
-        and target != "sources.history"
-        and name.split(".")[0] not in {target.split(".")[0], "testing", "contrib", *CLIENT}
+        for name, room, target, other in crossings()
+        if other in {"leases", "sources"} and target != "sources.history"
+        if room not in {other, "testing", "contrib", *CLIENT}
     ]
     assert wrong == []
 
 
 def test_nothing_but_commands_imports_contrib():
     """Its features are named in settings and URLs."""
-    wrong = {
+    wrong = [
         (name, target)
-        for name, path in modules().items()
-        for target, ours in imports(name, path)
-        if ours and target.split(".")[0] == "contrib"
-        if name.split(".")[0] not in {"contrib", "management"}
-    }
-    assert wrong == set()
+        for name, room, target, other in crossings()
+        if other == "contrib" and room not in {"contrib", "management"}
+    ]
+    assert wrong == []
 
 
 def test_the_root_has_what_a_project_names():

@@ -88,7 +88,11 @@ def packed(draw: st.DrawFn) -> tuple[BitLayout, int, int, int, int]:
 
 @given(packed())
 def test_what_was_packed_is_unpacked(case: tuple[BitLayout, int, int, int, int]) -> None:
-    """Every part comes back from the id as it went in, in any layout."""
+    """Every part comes back from the id as it went in, in any layout.
+
+    The named parts of a worker id, highest first, make it up. And ``base`` with the sequence
+    and batch put in by hand, as the fast path has it, is what ``pack`` makes.
+    """
     layout, tick, worker, sequence, batch = case
     packed_id = layout.pack(tick, worker, sequence, batch)
     parts = layout.unpack(packed_id)
@@ -97,6 +101,15 @@ def test_what_was_packed_is_unpacked(case: tuple[BitLayout, int, int, int, int])
     assert unix_us(parts.created) == layout.epoch_us + tick * layout.tick_us
     assert parts.created.tzinfo is UTC
     assert 1 <= packed_id < 2**layout.bits <= 2**63
+    assert list(parts.worker_parts) == [name for name, _ in layout.worker_parts]
+    if parts.worker_parts:
+        (_, _), (_, low_bits) = layout.worker_parts
+        datacenter, machine = parts.worker_parts["datacenter"], parts.worker_parts["machine"]
+        assert (datacenter << low_bits) + machine == worker
+        assert machine < 2**low_bits
+    by_hand = layout.base(tick, worker)
+    by_hand += (sequence << layout.sequence_shift) + (batch << layout.batch_shift)
+    assert by_hand == packed_id
 
 
 @given(layouts(max_bits=63), st.data())
@@ -109,29 +122,6 @@ def test_what_was_unpacked_is_packed(layout: BitLayout, data: st.DataObject) -> 
         assert layout.epoch_us + layout.max_ticks * layout.tick_us > MAX_UNIX_US
         return
     assert layout.pack(parts.tick, parts.worker, parts.sequence, parts.batch) == number
-
-
-@given(packed())
-def test_the_fast_path_agrees_with_the_checked_one(
-    case: tuple[BitLayout, int, int, int, int],
-) -> None:
-    """``base`` with the sequence and batch put in by hand is what ``pack`` makes."""
-    layout, tick, worker, sequence, batch = case
-    by_hand = layout.base(tick, worker)
-    by_hand += (sequence << layout.sequence_shift) + (batch << layout.batch_shift)
-    assert by_hand == layout.pack(tick, worker, sequence, batch)
-
-
-@given(packed())
-def test_worker_parts_make_up_the_worker(case: tuple[BitLayout, int, int, int, int]) -> None:
-    """The named parts, highest first, put together again are the worker id."""
-    layout, *parts = case
-    split = layout.unpack(layout.pack(*parts)).worker_parts
-    assert list(split) == [name for name, _ in layout.worker_parts]
-    if split:
-        (_, _), (_, low_bits) = layout.worker_parts
-        assert (split["datacenter"] << low_bits) + split["machine"] == parts[1]
-        assert split["machine"] < 2**low_bits
 
 
 @given(layouts(), st.data())
@@ -197,17 +187,16 @@ def test_bounds_of_a_moment_agree_with_brute_force(layout: BitLayout, data: st.D
 
 
 def test_bounds_are_pinned_for_the_standard_layout() -> None:
-    """A second after the epoch is tick 1000; half a tick later ids begin at 1001."""
+    """A second after the epoch is tick 1000; half a tick later ids begin at 1001.
+
+    The same moment in another zone gives the same ids.
+    """
     second = datetime(2025, 1, 1, 0, 0, 1, tzinfo=UTC)
     half_a_tick_on = second + timedelta(microseconds=500)
     assert STANDARD.min_id_at(second) == 1000 << 22
     assert STANDARD.max_id_at(second) == (1001 << 22) - 1
     assert STANDARD.min_id_at(half_a_tick_on) == 1001 << 22
     assert STANDARD.max_id_at(half_a_tick_on) == (1001 << 22) - 1
-
-
-def test_bounds_know_every_time_zone() -> None:
-    """The same moment in another zone gives the same ids."""
     there = datetime(2025, 1, 1, 5, 30, 1, tzinfo=timezone(timedelta(hours=5, minutes=30)))
     assert STANDARD.min_id_at(there) == 1000 << 22
 
@@ -267,17 +256,16 @@ ENDS = {
 }
 
 
-def test_the_end_of_each_preset_is_known_exactly() -> None:
-    """I7: the moment after the last tick, so that years of warning can be given."""
+def test_the_end_of_a_layout_is_known_exactly() -> None:
+    """I7: the moment after the last tick, so that years of warning can be given.
+
+    2**61 ms is past the year 9999: there it is the last datetime that there is.
+    """
     for preset, end in ENDS.items():
         layout = parse_layout(preset)
         assert (layout.exhausted_at, layout.exhausted_at.tzinfo) == (end, UTC)
         last = layout.unpack(2**layout.bits - 1)
         assert last.created == end - timedelta(microseconds=layout.tick_us)
-
-
-def test_the_end_is_clamped_to_what_a_datetime_can_say() -> None:
-    """2**61 ms is past the year 9999; the end is then the last datetime there is."""
     wide = BitLayout((("time", 61), ("worker", 1), ("sequence", 1)), tick_us=1000, epoch_us=0)
     assert wide.exhausted_at == END_OF_TIME
 
@@ -354,15 +342,6 @@ def test_presets_have_the_stated_bits() -> None:
         assert str(layout) == f"{text} from 2025-01-01"
 
 
-def test_the_attributes_of_the_standard_layout() -> None:
-    """What a generator reads, as plain numbers."""
-    layout = STANDARD
-    assert (layout.time_shift, layout.worker_shift, layout.sequence_shift) == (22, 12, 0)
-    assert (layout.max_ticks, layout.workers, layout.sequences) == (2**41, range(1024), 4096)
-    assert (layout.batches, layout.batch_shift) == (1, 0)
-    assert (layout.tick_us, layout.epoch_us) == (1000, EPOCH_2025)
-
-
 def test_a_layout_with_a_batch_puts_it_where_it_was_named() -> None:
     """Pear-flower's 31/3/10/19: the batch lies between the time and the worker."""
     layout = BitLayout(
@@ -435,28 +414,16 @@ def test_the_fingerprint_changes_with_whatever_would_repeat_ids() -> None:
 # --- refusing parts ---------------------------------------------------------
 
 
-def test_a_worker_that_does_not_fit_is_refused() -> None:
-    """Hazard 9: it never leaks into its neighbour."""
-    for worker in (1024, -1, True, 1.0, "1", None):
-        error = refused(WorkerOutOfRange, STANDARD.pack, 1, worker, match=r"outside 0\.\.1023")
-        assert error.worker is worker
-
-
-def test_a_sequence_that_does_not_fit_is_refused() -> None:
-    """Hazard 37: it never overflows into the worker's bits."""
-    for sequence in (4096, -1, True, 1.0, "1", None):
-        refused(LayoutError, STANDARD.pack, 1, 1, sequence, match=r"sequence .* 0 to 4095")
-
-
-def test_a_batch_is_refused_where_the_layout_has_none() -> None:
-    """A batch that has no bits would land in the sequence."""
+def test_a_part_that_does_not_fit_is_refused() -> None:
+    """Hazards 9, 37: no part leaks into its neighbour, nor is a tick before the epoch packed."""
+    for part in (-1, True, 1.0, "1", None):
+        refused(LayoutError, STANDARD.pack, part, 1, match="from 0 up, not")
+        refused(LayoutError, STANDARD.pack, 1, 1, part, match=r"sequence .* 0 to 4095")
+        error = refused(WorkerOutOfRange, STANDARD.pack, 1, part, match=r"outside 0\.\.1023")
+        assert error.worker is part
+    refused(WorkerOutOfRange, STANDARD.pack, 1, 1024, match=r"outside 0\.\.1023")
+    refused(LayoutError, STANDARD.pack, 1, 1, 4096, match=r"sequence .* 0 to 4095")
     refused(LayoutError, STANDARD.pack, 1, 1, 1, batch=1, match="batch 1 does not fit")
-
-
-def test_a_tick_that_is_none_is_refused() -> None:
-    """A tick before the epoch would be a negative id."""
-    for tick in (-1, True, 1.0, "1", None):
-        refused(LayoutError, STANDARD.pack, tick, 1, match="from 0 up, not")
 
 
 def test_a_tick_past_the_time_bits_is_refused() -> None:
@@ -476,22 +443,14 @@ def test_the_id_zero_is_never_packed() -> None:
 # --- refusing ids -----------------------------------------------------------
 
 
-def test_what_is_no_int_is_no_id() -> None:
-    """Only ints are ids; others are named with their type."""
+def test_what_is_no_id_is_refused() -> None:
+    """I7: only ints from 1 on that fit a signed 64-bit column; others are named with their type."""
     for value in (None, True, False, 1.0, "1", b"1", Decimal(1), [1]):
         words = f"not a {type(value).__name__}"
         error = refused(InvalidId, STANDARD.unpack, value, match=words)
         assert error.value is value
-
-
-def test_ids_begin_at_one() -> None:
-    """I7: neither 0 nor a negative number is an id."""
     for value in (0, -1, -(2**63)):
         refused(InvalidId, STANDARD.unpack, value, match="begin at 1")
-
-
-def test_ids_end_below_the_sign_bit() -> None:
-    """I7: what doesn't fit a signed 64-bit column is no id."""
     assert STANDARD.unpack(2**63 - 1).id == 2**63 - 1
     for value in (2**63, 2**64 - 1, 2**200):
         refused(InvalidId, STANDARD.unpack, value, match=r"2\*\*63 - 1")
@@ -506,16 +465,12 @@ def test_an_id_too_wide_for_the_layout_is_refused() -> None:
 
 
 def test_an_id_from_the_future_is_refused_if_asked() -> None:
-    """An id made later than now is of another layout or epoch."""
+    """An id made later than now is of another layout or epoch; a naive now is not guessed."""
     made = datetime(2025, 1, 1, 0, 0, 1, tzinfo=UTC)
     number = STANDARD.pack(1000, 5)
     assert STANDARD.unpack(number, not_after=made).created == made
     with pytest.raises(InvalidId, match=r"time is in the future.*00:00:01.*or epoch"):
         STANDARD.unpack(number, not_after=made - timedelta(microseconds=1))
-
-
-def test_not_after_needs_a_time_zone() -> None:
-    """A naive now is refused, not guessed."""
     with pytest.raises(TimeOutOfRange, match="time zone is needed"):
         STANDARD.unpack(1, not_after=NAIVE)
 
@@ -574,24 +529,18 @@ def test_impossible_worker_parts_are_refused() -> None:
         refused(LayoutError, standard, worker_parts=parts, match=message)
 
 
-def test_impossible_ticks_are_refused() -> None:
-    """A tick is a whole number of microseconds, a millisecond or more."""
+def test_impossible_times_are_refused() -> None:
+    """Ticks and epochs are whole µs: a tick of 1 ms or more, an epoch in 1970 or later.
+
+    And tick 1 lies within what a datetime can express.
+    """
     for tick_us in (0, 999, -1000, True, 1000.0, "1000", None):
         error = refused(LayoutError, standard, tick_us=tick_us, match=r"1000 \(1 ms\) or more, not")
         assert repr(tick_us) in str(error)
-
-
-def test_impossible_epochs_are_refused() -> None:
-    """An epoch is a whole number of microseconds, in 1970 or later."""
     for epoch_us in (-1, True, 1.5, "0", None):
-        error = refused(
-            LayoutError, standard, epoch_us=epoch_us, match="since 1970, from 0 up, not"
-        )
+        words = "since 1970, from 0 up, not"
+        error = refused(LayoutError, standard, epoch_us=epoch_us, match=words)
         assert repr(epoch_us) in str(error)
-
-
-def test_a_layout_that_can_tell_no_time_is_refused() -> None:
-    """Tick 1 must lie within what a datetime can express."""
     for tick_us, epoch_us in ((MAX_UNIX_US + 1, 0), (1000, MAX_UNIX_US - 999), (1000, 2**70)):
         options = {"tick_us": tick_us, "epoch_us": epoch_us}
         refused(LayoutError, standard, match="past the year 9999", **options)
@@ -608,25 +557,15 @@ def test_an_epoch_in_the_future_is_refused() -> None:
 
 
 def test_a_mapping_gives_the_bits_in_its_order() -> None:
-    """The order of the keys is the order of the bits; the tick may stand anywhere."""
+    """The order of the keys is the order of the bits; the tick may stand anywhere.
+
+    A field without bits lies above nothing.
+    """
     layout = parse_layout({"worker": 4, "tick": 0.01, "time": 40, "sequence": 10})
     assert layout.fields == (("worker", 4), ("time", 40), ("sequence", 10))
     assert (layout.name, layout.tick_us, layout.time_is_top) == ("custom", 10_000, False)
     assert (layout.worker_shift, layout.time_shift, layout.sequence_shift) == (50, 10, 0)
-
-
-def test_a_worker_of_no_bits_leaves_time_on_top() -> None:
-    """A field without bits lies above nothing."""
     assert parse_layout({"worker": 0, "time": 41, "sequence": 12}).time_is_top
-
-
-def test_the_worker_may_be_made_of_named_parts() -> None:
-    """Their bits add up to the worker's, highest first."""
-    layout = parse_layout({"time": 41, "worker": {"datacenter": 5, "machine": 5}, "sequence": 12})
-    assert layout.fields == STANDARD_FIELDS
-    assert layout.worker_parts == (("datacenter", 5), ("machine", 5))
-    parts = layout.unpack(layout.pack(9, 3 * 32 + 7)).worker_parts
-    assert parts == {"datacenter": 3, "machine": 7}
 
 
 TICKS = [
@@ -690,34 +629,21 @@ def test_settings_that_make_no_layout_are_refused() -> None:
 
 
 def test_an_epoch_may_be_written_in_several_ways() -> None:
-    """A string or a datetime, of any time zone; None is the first of January 2025."""
+    """A string or a datetime, of any time zone, to the last µs; None is the first day of 2025."""
     there = datetime(2024, 12, 31, 19, tzinfo=timezone(timedelta(hours=-5)))
     texts = ("2025-01-01T00:00:00Z", "2025-01-01T01:00:00+01:00")
     for epoch in (*texts, datetime(2025, 1, 1, tzinfo=UTC), there, None):
         assert parse_layout("standard", epoch=epoch).epoch_us == EPOCH_2025
+    exact = parse_layout("standard", epoch="2025-01-01T00:00:00.000001Z")
+    assert exact.epoch_us == EPOCH_2025 + 1
 
 
-def test_an_epoch_keeps_its_microseconds() -> None:
-    """No float comes between: the last digit is still there."""
-    layout = parse_layout("standard", epoch="2025-01-01T00:00:00.000001Z")
-    assert layout.epoch_us == EPOCH_2025 + 1
-
-
-def test_an_epoch_without_a_time_zone_is_refused() -> None:
-    """Naive, unreadable or a bare number: named, with an example."""
+def test_an_impossible_epoch_in_settings_is_refused() -> None:
+    """Naive, unreadable, a bare number, before 1970: named, and an example of what will do."""
     texts = ("2025-01-01", "2025-01-01T00:00:00", "yesterday", "")
     for epoch in (*texts, 1735689600, True, NAIVE):
         words = "with a time zone, such as"
         error = refused(LayoutError, parse_layout, "standard", epoch=epoch, match=words)
         assert repr(epoch) in str(error)
-
-
-def test_an_epoch_before_1970_is_refused() -> None:
-    """The marks of a lease are kept from 1970 on."""
     with pytest.raises(LayoutError, match="or later, not '1969-12-31T23:59:59Z'"):
         parse_layout("standard", epoch="1969-12-31T23:59:59Z")
-
-
-def test_all_presets_can_be_parsed() -> None:
-    """A preset that breaks the rules of layouts would fail when it is first used."""
-    assert [parse_layout(name).name for name in PRESETS] == list(PRESETS)

@@ -33,11 +33,6 @@ def join(loader: Loader) -> None:
     assert loader._worker is None
 
 
-def test_a_job_runs_in_another_thread_and_its_result_is_the_futures():
-    """A caller's own thread never does the slow call; it gets the answer."""
-    assert Loader().submit(threading.get_ident).result(LIMIT) != threading.get_ident()
-
-
 def test_urgent_jobs_go_first_and_equals_keep_their_order():
     """First use goes before preloads; among equals first come is first served."""
     loader, order = Loader(), []

@@ -74,18 +74,6 @@ def test_a_step_raised_by_hand_does_not_make_endless_segments():
     assert source.demands[-1] == STEP
 
 
-def test_a_row_removed_is_made_anew_and_readers_go_on():
-    """Hazard 24: ids go on rising, whatever becomes of the row."""
-    generator, source, loader, _, _ = manual(step=10, growth=LEAF)
-    last = 0
-    for _ in range(20):
-        ids = generator.next_ids(7)
-        assert ids[0] > last
-        last = ids[-1]
-        source.flush()
-        loader.run()
-
-
 def test_a_caller_who_waited_gets_longer_segments_at_once():
     """The load that it waits for is the first of twice the length."""
     generator, source, loader, _, time = manual(step=10, growth=LEAF)
@@ -135,19 +123,6 @@ def test_a_preload_that_fails_is_tried_again_before_the_segment_ends():
     assert tries < 300
     generator.next_ids(1000)
     assert generator.stats().waits == 1  # the first use
-
-
-def test_a_preload_whose_armer_is_gone_is_tried_again_by_any_caller():
-    """Hazard 21: the thread that passed the mark ended; the next one's call arms it again."""
-    generator, source, loader, _, time = manual(step=100)
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(generator.next_ids, 11).result(LIMIT)
-    source.failures.append(OSError("down"))
-    loader.run()
-    time.now += 1.0
-    generator.next_ids(30)
-    loader.run()
-    assert generator.stats().ahead == 1
 
 
 @pytest.mark.parametrize("outage", [1, 60, 600])
@@ -332,17 +307,6 @@ def test_an_answer_that_went_back_is_never_accepted_again():
     assert generator.next_id() == 21
 
 
-def test_a_clean_restart_leaves_no_gap():
-    """Every id below the end of what was fetched is given out or back."""
-    source = ScriptedSource(100)
-    allocator = SegmentAllocator(source, Loader(), timeout=LIMIT)
-    out = [value for n in range(50) for value in allocator.generator(f"t{n % 5}").next_ids(n)]
-    allocator.close()
-    back = [value for _, ids in source.returned for value in ids]
-    fetched = sum(source.max_id(f"t{n}") - 1 for n in range(5))
-    assert len(out) + len(back) == fetched
-
-
 class LoaderEach:
     """Runs each job in a thread of its own, as the threads before several databases do."""
 
@@ -403,32 +367,6 @@ def test_a_source_that_fails_to_take_ids_back_fails_no_one(caplog):
     source.give_back = broken
     generator.close()
     assert "'order'" in caplog.text
-
-
-def test_draining_while_others_take_gives_each_id_to_one():
-    """Hazard 54: threads hold the very iterator that is given back."""
-    source = ScriptedSource(5000)
-    generator = SegmentAllocator(source, Loader(), timeout=LIMIT, growth=STILL).generator("order")
-    stop = threading.Event()
-
-    def take() -> list[int]:
-        ids = []
-        with suppress(GeneratorClosed):
-            while not stop.is_set():
-                ids.append(generator.next_id())
-        return ids
-
-    with ThreadPoolExecutor(8) as pool:
-        taking = [pool.submit(take) for _ in range(7)]
-        for _ in range(30):
-            pool.submit(generator.clear).result(LIMIT)
-        generator.close()
-        stop.set()
-        out = [value for future in taking for value in future.result(LIMIT)]
-    back = [value for _, ids in source.returned for value in ids]
-    assert len(set(out)) == len(out)
-    assert set(out).isdisjoint(back)
-    assert len(set(back)) == len(back)
 
 
 LEAVING = {

@@ -14,7 +14,6 @@ import pytest
 from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.errors import GeneratorClosed
 from django_idgen.core.loader import InlineLoader, Loader
-from django_idgen.core.segment import Segment
 from django_idgen.core.segment_allocator import LOOKS, SegmentAllocator, Segments
 from django_idgen.sources.memory import MemorySource
 from tests.segment_tools import LIMIT, STILL, ManualLoader, ScriptedSource, Time, manual
@@ -112,26 +111,17 @@ def test_ids_of_a_dropped_tag_go_on_above_also_after_a_flush():
     assert source.floors[-1] == 101
 
 
-def test_who_still_holds_the_generator_goes_on_and_is_found_again():
-    """I1, I2: there are never two generators of one tag."""
+@pytest.mark.parametrize("used", [False, True])
+def test_a_dropped_generator_that_is_looked_up_is_the_same_while_it_lives(used):
+    """I1, I2: whether it was used in between or not, there are never two of one tag."""
     allocator, _, _, _, time = made()
     held = allocator.segments["order"]
     held.next_id()
     pass_idle(allocator, time)
     assert "order" not in allocator.segments
-    assert held.next_id() == 101
+    assert not used or held.next_id() == 101
     assert allocator.segments["order"] is held
-    assert use(allocator, "order") == 102
-
-
-def test_a_dropped_generator_that_is_looked_up_is_the_same_while_it_lives():
-    """Whether it was used in between or not."""
-    allocator, _, _, _, time = made()
-    held = allocator.segments["order"]
-    held.next_id()
-    pass_idle(allocator, time)
-    assert allocator.segments["order"] is held
-    assert held.next_id() == 101
+    assert held.next_id() == 101 + used
     pass_idle(allocator, time)
     assert "order" not in allocator.segments  # it is looked at again once it came back
 
@@ -268,13 +258,3 @@ def test_a_hundred_thousand_dropped_tags_take_little():
         tracemalloc.stop()
     assert len(allocator.segments) == 0
     assert used / len(tags) < 256
-
-
-def test_an_unused_segment_whole_goes_back():
-    """A tag that was only preloaded is idle like any other."""
-    allocator, source, loader, _, time = made()
-    source.answers.append(Segment("order", 5, 25, 20))
-    allocator.preload(["order"])
-    loader.run()
-    pass_idle(allocator, time)
-    assert source.returned == [("order", range(5, 25))]

@@ -189,14 +189,3 @@ def test_a_child_does_not_wait_for_its_parents_load():
         finally:
             source.gate.set()
         assert waiting.result(LIMIT) == 1
-
-
-def test_a_late_answer_after_forgetting_is_ignored():
-    """L4: the answer to a load from before the fork is no one's."""
-    generator, _, loader, *_ = manual(step=10)
-    generator.next_ids(9)
-    generator.forget()
-    loader.run()
-    assert generator.stats().loads == 0
-    assert generator.next_id() == 11
-    assert generator.stats().issued == 1

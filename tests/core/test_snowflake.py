@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
@@ -21,10 +22,12 @@ from django_idgen.core.errors import (
 )
 from django_idgen.core.generator import MAX_BATCH
 from django_idgen.core.layout import PRESETS, parse_layout
+from django_idgen.core.lease import Namespace
 from django_idgen.core.snowflake import (
     SnowflakeGenerator,
     locked_next_id,
     locked_next_ids,
+    take_none,
 )
 from django_idgen.leases.memory import MemoryLeases
 from tests.simulation.world import EPOCH_US, World, layout_of
@@ -114,15 +117,6 @@ def test_a_random_start_ends_with_the_sequence(world):
     assert {sequences[0] for sequences in ticks} == {0, 1, 2}
 
 
-def test_a_batch_goes_over_as_many_ticks_as_it_needs(world):
-    """A thousand ids of four a tick, in order and without a gap."""
-    with world.host().generator() as generator:
-        ids = generator.next_ids(1000)
-        ticks = [generator.decode(value).tick for value in ids]
-        assert all(a < b for a, b in pairwise(ids))
-        assert ticks[-1] - ticks[0] == 249
-
-
 def test_a_batch_keeps_no_other_thread_waiting_for_its_end():
     """Where few ids fit a tick, one large batch would else stop the whole process."""
     generator = real(LAYOUTS["no sequence"])
@@ -137,21 +131,15 @@ def test_a_batch_keeps_no_other_thread_waiting_for_its_end():
             batch.result(LIMIT)
 
 
-def test_no_ids_are_no_trouble(world):
-    """``next_ids(0)`` is an empty list, and asks for no lease."""
-    generator = world.host().generator()
-    assert generator.next_ids(0) == []
-    assert world.rows() == {}
-
-
 def test_a_count_that_is_none_is_refused(world):
-    """Before anything is asked of the registry."""
+    """Before anything is asked of the registry, as it is for no ids at all."""
     generator = world.host().generator()
     for take in (generator.next_ids, partial(locked_next_ids, generator)):
         for count in (-1, MAX_BATCH + 1):
             refused(ConfigurationError, take, count, match=f"{count} ids")
         for count in ("3", 3.0, True, None):
             refused(TypeError, take, count, match="number of ids")
+        assert take(0) == []
     assert world.rows() == {}
 
 
@@ -423,3 +411,77 @@ def test_sequences_may_go_on_from_tick_to_tick():
         assert found == [0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1]
         ids = generator.next_ids(100)
         assert all(a < b for a, b in pairwise(ids))
+
+
+# --- coroutines: the loop goes on while a lease or the next tick is waited for -----------
+
+
+class SlowLeases(MemoryLeases):
+    """A registry that answers when its test says so."""
+
+    def __init__(self, space: Namespace) -> None:
+        super().__init__(space)
+        self.gate, self.asked = threading.Event(), threading.Event()
+
+    def acquire(self, **asked):
+        self.asked.set()
+        assert self.gate.wait(LIMIT)
+        return super().acquire(**asked)
+
+
+def test_coroutines_get_rising_ids():
+    """One at a time and in batches over many ticks."""
+
+    async def work() -> list[int]:
+        with real() as generator:
+            ids = [await generator.anext_id() for _ in range(50)]
+            ids += await generator.anext_ids(20_000)
+            return [*ids, *await generator.anext_ids(0), await generator.anext_id()]
+
+    ids = asyncio.run(work())
+    assert len(ids) == 20_051
+    assert all(a < b for a, b in pairwise(ids))
+
+
+def test_the_loop_goes_on_while_the_lease_is_waited_for():
+    """A registry that is slow holds up those who want ids, and no one else."""
+    registry = SlowLeases(space_of(STANDARD))
+
+    async def work() -> int:
+        with SnowflakeGenerator(STANDARD, registry) as generator:
+            waiting = asyncio.create_task(generator.anext_id())
+            assert await asyncio.to_thread(registry.asked.wait, LIMIT)
+            for _ in range(20):
+                await asyncio.sleep(0)
+                assert not waiting.done()
+            registry.gate.set()
+            return await waiting
+
+    assert asyncio.run(work()) > 0
+
+
+@pytest.mark.parametrize("locked", [False, True])
+def test_many_tasks_never_share_an_id(monkeypatch, locked):
+    """A thousand tasks and a few ticks; also where there is no GIL."""
+    if locked:
+        monkeypatch.setattr(SnowflakeGenerator, "_take_fresh", take_none)
+
+    async def work() -> list[int]:
+        with real() as generator:
+            rows = await asyncio.gather(*(generator.anext_ids(20) for _ in range(1000)))
+        return [value for row in rows for value in row]
+
+    ids = asyncio.run(work())
+    assert len(set(ids)) == 20_000
+
+
+def test_coroutines_hear_what_is_wrong():
+    """A wrong count, and a closed generator, as without them."""
+    generator = real()
+    with pytest.raises(TypeError):
+        asyncio.run(generator.anext_ids("3"))
+    with pytest.raises(ConfigurationError):
+        asyncio.run(generator.anext_ids(-1))
+    generator.close()
+    with pytest.raises(GeneratorClosed):
+        asyncio.run(generator.anext_id())

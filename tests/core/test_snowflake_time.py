@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import ClassVar
 
 import pytest
 from hypothesis import given
@@ -19,51 +18,11 @@ from django_idgen.core.errors import (
     TimeExhausted,
 )
 from django_idgen.core.snowflake import whole_ticks
+from tests.core.running import TINY, WINDOW, Running
 from tests.simulation.world import EPOCH_US, World, layout_of
 
-TINY = layout_of(("time", 41), ("worker", 2), ("sequence", 2))
 ONE_WORKER = layout_of(("time", 41), ("worker", 0), ("sequence", 2))
 SECOND = 1_000_000  # µs
-WINDOW = 10_000
-
-
-class Running:
-    """A generator in a world of its own, and what it told."""
-
-    made: ClassVar[list[Running]] = []
-
-    def __init__(self, layout=TINY, *, window=WINDOW, world=None, **options) -> None:
-        self.world = world or World(layout, window_ticks=window)
-        self.host = self.world.host()
-        self.link = self.host.link()
-        self.events: list[tuple[str, dict]] = []
-        self.generator = self.host.generator(self.link, emit=self.hear, **options)
-        self.made.append(self)
-
-    def hear(self, name, /, **values) -> None:
-        self.events.append((name, values))
-
-    def heard(self, name: str) -> int:
-        return sum(each == name for each, _ in self.events)
-
-    def now(self) -> int:
-        return self.world.registry_tick()
-
-    def tick_of(self, value: int) -> int:
-        return value >> self.world.layout.time_shift & self.world.layout.max_ticks - 1
-
-    def next_tick(self) -> int:
-        return self.tick_of(self.generator.next_id())
-
-    def renew(self) -> None:
-        self.generator.keeper.renew_in_background()
-
-
-@pytest.fixture(autouse=True)
-def _all_closed():
-    yield
-    while Running.made:
-        Running.made.pop().generator.close()
 
 
 # --- within now ---------------------------------------------------------------
@@ -90,15 +49,6 @@ def test_max_ahead_is_a_bound(ahead, moves):
         for value in run.generator.next_ids(burst):
             assert run.tick_of(value) <= run.now() + ahead
         run.world.pass_ticks(pause)
-
-
-def test_a_million_ids_in_a_burst_stay_within_max_ahead():
-    """Hazard 38: they wait, once the second is borrowed."""
-    run = Running(layout_of(("time", 41), ("worker", 10), ("sequence", 12)), max_ahead=0.1)
-    began = run.now()
-    last = run.generator.next_ids(1_000_000)[-1]
-    assert run.tick_of(last) == began + 244
-    assert run.now() >= began + 144
 
 
 def test_max_ahead_is_borrowed_without_waiting_and_given_back_by_idling():
@@ -204,19 +154,6 @@ def test_a_clock_that_goes_back_5_s_costs_another_worker_id_and_no_wait():
     assert run.generator.stats().worker_changes == 1 == run.heard("worker_changed")
     assert sum(run.host.slept) < 0.02
     assert run.world.rows()[old.worker].token == ""
-
-
-def test_after_going_back_the_stamps_fall_in_line_again():
-    """When the time has come up to the last id, nothing is ahead any more."""
-    run = Running()
-    run.generator.next_id()
-    run.world.registry_offset_us -= 5 * SECOND
-    run.renew()
-    run.generator.next_ids(40)
-    run.world.pass_seconds(6)
-    assert run.next_tick() == run.now()
-    run.generator.next_ids(40)
-    assert run.next_tick() <= run.now()
 
 
 def test_going_back_within_max_ahead_is_no_event():

@@ -18,7 +18,6 @@ from django_idgen.models import LeafAlloc, SegmentHistory
 from django_idgen.sources.database import DatabaseSource
 from django_idgen.sources.history import prune_history, who_issued
 from django_idgen.sources.server import ServerSource
-from tests.places import empty_place as empty_place
 from tests.places import make_tables
 from tests.server_tools import execute, lossy_wire
 

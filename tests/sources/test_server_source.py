@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from django.core.management import call_command
-from django.db import DatabaseError, connections
+from django.db import DatabaseError
 
 from django_idgen.core.errors import (
     InvalidTag,
@@ -19,15 +19,10 @@ from django_idgen.db.connection import OwnConnection, home_connection
 from django_idgen.db.tables import missing_tables
 from django_idgen.models import LeafAlloc
 from django_idgen.sources.server import ServerSource
+from tests.contracts.source_contract import check_disjoint
 from tests.leaf import migrated_leaf
-from tests.server_tools import at_once, execute, python
+from tests.server_tools import at_once, execute, one_more, python
 from tests.tiers import long
-
-
-@pytest.fixture
-def source(server_alias: str) -> ServerSource:
-    """A source on an empty database, without tables; new tags have steps of 100."""
-    return ServerSource(alias=server_alias, default_step=100)
 
 
 def edit(source: ServerSource, **values: object) -> None:
@@ -37,11 +32,6 @@ def edit(source: ServerSource, **values: object) -> None:
 
 def row_of(source: ServerSource, tag: str = "a") -> LeafAlloc:
     return LeafAlloc.objects.using(source.alias).get(pk=tag)
-
-
-def assert_disjoint(segments: list[Segment]) -> None:
-    ids = [number for segment in segments for number in segment.ids()]
-    assert len(ids) == len(set(ids))
 
 
 def test_a_new_tag_starts_at_one(source: ServerSource) -> None:
@@ -82,20 +72,7 @@ def test_what_others_were_granted_is_not_given_again(source: ServerSource, harm:
     else:
         edit(source, max_id=1, largest_step=0)
     after = [source.fetch("a", floor=segment.stop) for segment in held]
-    assert_disjoint([*held, *after])
-
-
-def test_a_row_that_is_lost_again_and_again_never_repeats(source: ServerSource) -> None:
-    """Each loss is skipped once, by whoever finds it; the others follow on its row."""
-    floors = [source.fetch("a").stop for _ in range(3)]
-    held: list[Segment] = []
-    for number in range(9):
-        LeafAlloc.objects.using(source.alias).all().delete()
-        for holder in (number % 3, (number + 1) % 3):
-            held.append(source.fetch("a", floor=floors[holder]))
-            floors[holder] = held[-1].stop
-        assert held[-1].start == held[-2].stop
-    assert_disjoint([Segment("a", 1, 301, 100), *held])
+    check_disjoint([*held, *after])
 
 
 def test_ids_are_positive_whatever_the_row_says(source: ServerSource) -> None:
@@ -182,20 +159,6 @@ def test_many_threads_on_first_use_make_one_row(server_alias: str) -> None:
     assert LeafAlloc.objects.using(server_alias).count() == 1
 
 
-def test_eight_threads_never_share_an_id(server_alias: str) -> None:
-    """Each on its own connection, ten fetches each (hazard 44)."""
-
-    def job(number: int) -> list[Segment]:
-        own = OwnConnection(server_alias)
-        source = ServerSource(alias=server_alias, default_step=3, timeout=60, own=own)
-        return [source.fetch("a") for _ in range(10)]
-
-    per_thread = at_once(8, job)
-    assert_disjoint([segment for segments in per_thread for segment in segments])
-    for segments in per_thread:
-        assert segments == sorted(segments, key=lambda segment: segment.start)
-
-
 @pytest.mark.parametrize("server_alias", ["postgres", *long("mariadb")], indirect=True)
 def test_processes_never_share_an_id(server_alias: str) -> None:
     """Three processes of four threads each, on the table's first use."""
@@ -224,12 +187,8 @@ def test_a_flush_under_a_fleet_gives_no_process_what_another_holds(server_alias:
 
 def test_a_server_that_is_gone_is_named_in_whole_sentences(server_alias: str) -> None:
     """The driver's words first. psycopg's end with a question, or with what it was asked for."""
-    connections.settings["gone"] = {**connections.settings[server_alias], "PORT": "1"}
-    try:
-        with pytest.raises(SegmentUnavailable) as raised:
-            ServerSource(alias="gone").fetch("a")
-    finally:
-        del connections.settings["gone"]
+    with one_more(server_alias) as gone, pytest.raises(SegmentUnavailable) as raised:
+        ServerSource(alias=gone).fetch("a")
     assert isinstance(raised.value.__cause__, DatabaseError)
     text = str(raised.value)
     way_out = "Check that the server can be reached"

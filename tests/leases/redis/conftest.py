@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -23,20 +23,3 @@ def fleet(farm: RedisFarm, postgres: str) -> Iterator[Fleet]:
         made = Fleet(alias, postgres)
         yield made
         made.close()
-
-
-@pytest.fixture
-def settle() -> Callable[[Fleet], None]:
-    """Everybody goes on, long enough for stamps to have fallen back in line."""
-
-    def run(fleet: Fleet) -> None:
-        for _ in range(6):
-            fleet.pass_ticks(800)
-            for holder in fleet.holders:
-                holder.go_on()
-        newcomer = fleet.holder()
-        newcomer.start()
-        assert newcomer.lease is not None
-        assert newcomer.lease.start == fleet.now
-
-    return run

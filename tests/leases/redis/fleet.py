@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-
-from django.db import connections
+from typing import ClassVar
 
 from django_idgen.core.errors import LeaseLost
 from django_idgen.core.lease import Lease, Namespace
 from django_idgen.leases.redis.registry import RedisLeases
 from django_idgen.models import NamespaceRecord
 from tests.contracts.lenders import EPOCH_US, Claims, DrivenTime
-from tests.servers import free_port
 from tests.tiers import LONG
 
 WINDOW = 1000
@@ -86,6 +82,9 @@ class Holder:
 class Fleet:
     """Holders on one namespace, on a clock driven by hand."""
 
+    size: ClassVar[int] = HOLDERS
+    early: ClassVar[int] = 0
+    """How many ticks past now a lease may begin, though nothing was lost."""
     alias: str
     database: str
     space: Namespace = field(default_factory=new_space)
@@ -114,12 +113,45 @@ class Fleet:
         self.holders.append(made)
         return made
 
-    def hire(self, count: int = HOLDERS) -> list[Holder]:
+    def hire(self, count: int | None = None) -> list[Holder]:
         """So many more holders, started."""
-        made = [self.holder() for _ in range(count)]
+        made = [self.holder() for _ in range(self.size if count is None else count)]
         for holder in made:
             holder.start()
         return made
+
+    def work(self, count: int | None = None) -> None:
+        """Some holders that have just started, some that renewed, some that have left."""
+        holders = self.hire(count)
+        self.pass_ticks(WINDOW // 3)
+        for holder in holders[::2]:
+            assert holder.renew()
+        for holder in holders[::5]:
+            holder.stop()
+        self.holders = [holder for holder in self.holders if holder.lease is not None]
+
+    def go_on(self, times: int = 1, ticks: int = 0) -> None:
+        """So often all holders go on, after so many ticks each time."""
+        for _ in range(times):
+            self.pass_ticks(ticks)
+            for holder in self.holders:
+                holder.go_on()
+
+    def settle(self, *, ahead: int = STRIDE + WINDOW) -> None:
+        """Everybody goes on, long enough for stamps to have fallen back in line."""
+        self.go_on(6, 800)
+        self.holder().start()
+        assert 0 <= self.ahead[-1] <= self.early
+        self.check(ahead=ahead)
+
+    def generations(self) -> set[int]:
+        """Those of the leases that are held."""
+        return {holder.lease.generation for holder in self.holders if holder.lease}
+
+    def check_past(self, before: list[Holder], newcomers: list[Holder]) -> None:
+        """What newcomers were lent begins at or after the windows of those who came before."""
+        highest = max(holder.lease.until for holder in before if holder.lease)
+        assert min(holder.lease.start for holder in newcomers if holder.lease) >= highest
 
     def pass_ticks(self, ticks: int) -> None:
         self.time.pass_ticks(ticks)
@@ -140,15 +172,3 @@ class Fleet:
     def close(self) -> None:
         for holder in self.holders:
             holder.registry.close()
-
-
-@contextmanager
-def no_database(alias: str) -> Iterator[None]:
-    """Nothing listens where the database was."""
-    settings = connections.settings[alias]
-    port = settings["PORT"]
-    settings["PORT"] = str(free_port())
-    try:
-        yield
-    finally:
-        settings["PORT"] = port

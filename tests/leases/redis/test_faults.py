@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.test import override_settings
 
 from django_idgen.core.errors import (
     ConfigurationError,
@@ -20,11 +18,13 @@ from django_idgen.core.errors import (
     RegistryUnavailable,
 )
 from django_idgen.leases.redis.registry import RedisLeases
-from django_idgen.models import Installation, NamespaceRecord
+from django_idgen.models import NamespaceRecord
 from tests.contracts.lenders import HOUR_US
-from tests.leases.redis.fleet import SHOP, STRIDE, WINDOW, Fleet, new_space, no_database
+from tests.contracts.loss_contract import another_server
+from tests.leases.redis.fleet import SHOP, STRIDE, Fleet, new_space
 from tests.places import empty_sqlite
 from tests.redis_servers import RedisFarm, RedisServer, cache_alias
+from tests.segment_tools import in_child
 from tests.wires import SCRIPT, LossyWire
 
 # --- Redis ------------------------------------------------------------------
@@ -119,7 +119,7 @@ def test_a_lost_opening_opens_no_second_generation(fleet: Fleet, farm: RedisFarm
         for holder in fleet.holders:
             holder.registry.close()
     fleet.holders = [holder for holder in fleet.holders if holder.lease]
-    assert {holder.lease.generation for holder in fleet.holders if holder.lease} == {1}
+    assert fleet.generations() == {1}
     fleet.check(ahead=0)
 
 
@@ -189,88 +189,6 @@ def test_options_that_cannot_work_are_refused() -> None:
 # --- the database -----------------------------------------------------------
 
 
-def test_the_database_may_be_away_for_a_stride(fleet: Fleet) -> None:
-    """Renewals and new leases do without it until the ceiling; then the error names it."""
-    holders = fleet.hire(4)
-    with no_database(fleet.database):
-        for _ in range(4):
-            fleet.pass_ticks(WINDOW // 4)
-            assert all(holder.renew() for holder in holders)
-            holders[3].stop()
-            holders[3].start()
-        words = ""
-        while not words:
-            fleet.pass_ticks(WINDOW // 4)
-            try:
-                holders[0].renew()
-            except RegistryUnavailable as error:
-                words = str(error)
-        assert "has not lent it more: Database 'postgres'" in words
-        assert holders[0].lease is not None
-        # All that was lent lies below the ceiling, and is used up.
-        assert holders[0].lease.until == fleet.check_ceiling()
-    assert holders[0].renew()
-    fleet.check(ahead=0)
-
-
-def test_a_ceiling_is_raised_about_once_in_a_sixth_of_the_stride(fleet: Fleet) -> None:
-    """Holders that renew write to the database once a sixth of the stride, all together."""
-    holders = fleet.hire(8)
-    ceilings = set()
-    for _ in range(24):
-        fleet.pass_ticks(WINDOW // 12)
-        for holder in holders:
-            holder.renew()
-        ceilings.add(fleet.check_ceiling())
-    passed = 24 * (WINDOW // 12)
-    assert len(ceilings) - 1 <= passed / (STRIDE // 6) + 1
-    assert fleet.check_ceiling() >= fleet.now + STRIDE - STRIDE // 6
-    fleet.check(ahead=0)
-
-
-def forget_rows(fleet: Fleet) -> None:
-    NamespaceRecord.objects.using(fleet.database).all().delete()
-
-
-def forget_everything(fleet: Fleet) -> None:
-    forget_rows(fleet)
-    Installation.objects.using(fleet.database).all().delete()
-
-
-def another_server(fleet: Fleet) -> None:
-    NamespaceRecord.objects.using(fleet.database).update(server="another server")
-
-
-@pytest.mark.parametrize("loss", [forget_rows, forget_everything, another_server])
-@pytest.mark.parametrize("flushed", [False, True])
-def test_the_database_may_forget_too(
-    fleet: Fleet, farm: RedisFarm, loss: object, flushed: bool
-) -> None:
-    """L7: what a promoted database missed (raises, a whole generation) is not lent again."""
-    fleet.hire(6)
-    known = list(NamespaceRecord.objects.using(fleet.database).values())
-    # What comes now the other server never heard of.
-    farm.first.run("FLUSHALL")
-    for _ in range(6):
-        fleet.pass_ticks(WINDOW // 2)
-        for holder in fleet.holders:
-            holder.go_on()
-    assert fleet.check_ceiling() > known[0]["ceiling"]
-    for row in known:
-        NamespaceRecord.objects.using(fleet.database).filter(pk=row.pop("name")).update(**row)
-    loss(fleet)  # type: ignore[operator]
-    if flushed:
-        farm.first.run("FLUSHALL")
-    fleet.hire(6)
-    for _ in range(8):
-        fleet.pass_ticks(WINDOW // 2)
-        for holder in fleet.holders:
-            holder.go_on()
-    generations = {holder.lease.generation for holder in fleet.holders if holder.lease}
-    assert fleet.check(ahead=10 * STRIDE) > 0
-    assert len(generations) <= 2
-
-
 def test_how_far_redis_may_lend_is_known_without_the_record(fleet: Fleet, farm: RedisFarm) -> None:
     """L7: each loss moves the ceiling a stride further ahead; the installation remembers that."""
     for _ in range(3):
@@ -293,8 +211,7 @@ def test_the_database_may_forget_while_its_clock_is_behind(fleet: Fleet) -> None
     assert newcomer.renew()
     fleet.time.now_us += HOUR_US
     fleet.pass_ticks(2 * STRIDE)
-    for holder in fleet.holders:
-        holder.go_on()
+    fleet.go_on()
     record = NamespaceRecord.objects.using(fleet.database).get(pk=fleet.space.name)
     assert record.generation > 1
     assert record.fence >= ceiling
@@ -340,17 +257,13 @@ def test_moving_from_the_database_to_redis_under_a_fleet_is_refused(fleet: Fleet
 def test_two_projects_share_a_redis(fleet: Fleet, tmp_path: Path, django_db_blocker: Any) -> None:
     """Namespaces of one name in two projects have hashes of their own."""
     with django_db_blocker.unblock(), empty_sqlite(tmp_path / "other.sqlite3") as database:
-        check_two_projects(fleet, database)
-
-
-def check_two_projects(fleet: Fleet, database: str) -> None:
-    other = Fleet(fleet.alias, database, space=fleet.space, time=fleet.time)
-    fleet.hire(4)
-    other.hire(4)
-    for holder in (*fleet.holders, *other.holders):
-        assert holder.renew()
-        holder.stop()
-    other.close()
+        other = Fleet(fleet.alias, database, space=fleet.space, time=fleet.time)
+        fleet.hire(4)
+        other.hire(4)
+        for holder in (*fleet.holders, *other.holders):
+            assert holder.renew()
+            holder.stop()
+        other.close()
 
 
 # --- processes --------------------------------------------------------------
@@ -361,20 +274,8 @@ def test_a_child_has_connections_of_its_own(fleet: Fleet) -> None:
     (holder,) = fleet.hire(1)
     lease = holder.lease
     assert lease is not None
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            grant = holder.registry.acquire(holder="child")
-            os.write(writer, f"{grant.lease.worker}".encode())
-        finally:
-            os._exit(0)
-    os.close(writer)
-    os.waitpid(child, 0)
-    worker = os.read(reader, 100)
-    os.close(reader)
-    assert worker
-    assert int(worker) != lease.worker
+    (worker,) = in_child(lambda: [holder.registry.acquire(holder="child").lease.worker])
+    assert worker != lease.worker
     assert holder.renew()
 
 
@@ -387,23 +288,6 @@ def test_another_worker_of_a_service_takes_back_what_one_has_lent(fleet: Fleet) 
     assert other.release(lease, last_tick=lease.start)
     assert not other.release(lease, last_tick=lease.start)
     assert fleet.registry().acquire(holder=holder.name).lease.worker == lease.worker
-
-
-def test_waiting_after_a_loss(fleet: Fleet, farm: RedisFarm) -> None:
-    """after_loss="wait": nothing is lent until the fence has passed, and no stamp is ahead."""
-    waiting = [fleet.holder(after_loss="wait") for _ in range(4)]
-    for holder in waiting:
-        holder.start()
-        holder.registry._limit = 0.5  # from here on: the first use makes tables
-    farm.first.run("FLUSHALL")
-    for holder in waiting:
-        assert holder.renew() is False
-        with pytest.raises(RegistryUnavailable, match=r"lends again in 2\.0 s"):
-            holder.start()
-    fleet.pass_ticks(STRIDE)
-    for holder in waiting:
-        holder.start()
-    fleet.check(ahead=0)
 
 
 def test_a_short_wait_is_waited_for(farm: RedisFarm, postgres: str) -> None:
@@ -421,16 +305,3 @@ def test_a_short_wait_is_waited_for(farm: RedisFarm, postgres: str) -> None:
         assert grant.lease.start == space.tick_at(grant.reading.registry_us)
         assert grant.lease.start >= old.until
         leases.close()
-
-
-def test_settings_name_it(farm: RedisFarm, postgres: str) -> None:
-    """The registry is had by its dotted path, with a window, and gives ids."""
-    from django_idgen.process.handlers import generators
-
-    path = "django_idgen.leases.redis.RedisLeases"
-    options = {"alias": "idgen", "database": postgres, "window": 60}
-    idgen = {"GENERATORS": {"shop": {"LEASES": {"BACKEND": path, "OPTIONS": options}}}}
-    with cache_alias("idgen", farm.server().url), override_settings(IDGEN=idgen):
-        ids = generators["shop"].next_ids(5)
-        assert sorted(set(ids)) == ids
-        generators["shop"].close()

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from django_idgen.core.errors import RegistryUnavailable
 from django_idgen.models import NamespaceRecord
+from tests.contracts.loss_contract import LossContract
 from tests.leases.redis.fleet import HOLDERS, STRIDE, WINDOW, Fleet
 from tests.own_servers import eventually
 from tests.redis_servers import RedisFarm, RedisServer, cache_alias, sentinel_options
-
-Settle = Callable[[Fleet], None]
 
 
 def flush(server: RedisServer) -> None:
@@ -46,37 +46,21 @@ def garble(server: RedisServer) -> None:
             server.run("HSET", key, name, "rubbish")
 
 
-def work(fleet: Fleet, count: int = HOLDERS) -> None:
-    """Some holders that have just started, some that renewed, some that have left."""
-    holders = fleet.hire(count)
-    fleet.pass_ticks(WINDOW // 3)
-    for holder in holders[::2]:
-        assert holder.renew()
-    for holder in holders[::5]:
-        holder.stop()
-    fleet.holders = [holder for holder in fleet.holders if holder.lease is not None]
+LOSSES = [flush, restart_empty, delete_key, rename_away, swap_databases, garble]
 
 
-@pytest.mark.parametrize(
-    "loss", [flush, restart_empty, delete_key, rename_away, swap_databases, garble]
-)
-def test_a_redis_that_forgot_lends_nothing_again(
-    fleet: Fleet, farm: RedisFarm, settle: Settle, loss: Callable[[RedisServer], None]
-) -> None:
-    """All holders lose their leases at once and go on past the fence; newcomers start there."""
-    work(fleet)
-    before = list(fleet.holders)
-    loss(farm.first)
-    newcomers = fleet.hire(HOLDERS // 2)
-    highest = max(holder.lease.until for holder in before if holder.lease)
-    assert min(holder.lease.start for holder in newcomers if holder.lease) >= highest
-    assert not any(holder.renew() for holder in before)
-    for holder in before:
-        holder.go_on()
-    assert {holder.lease.generation for holder in fleet.holders if holder.lease} == {2}
-    assert fleet.check() > 0
-    settle(fleet)
-    fleet.check()
+@pytest.fixture(params=LOSSES)
+def loss(request: pytest.FixtureRequest, fleet: Fleet, farm: RedisFarm) -> Callable[[], None]:
+    return partial(request.param, farm.first)
+
+
+@pytest.fixture
+def losses(fleet: Fleet, farm: RedisFarm) -> list[Callable[[], None]]:
+    return [partial(flush, farm.first), partial(restart_empty, farm.first)]
+
+
+class TestLosses(LossContract):
+    pass
 
 
 FIELDS = ["protocol", "installation", "fingerprint", "incarnation", "generation", "fence"]
@@ -88,7 +72,7 @@ def test_a_single_field_that_was_deleted_is_noticed(fleet: Fleet, farm: RedisFar
     for generation, name in enumerate(FIELDS, 2):
         fleet.close()
         fleet.holders.clear()
-        work(fleet, 4)
+        fleet.work(4)
         (key,) = farm.first.run("KEYS", "django_idgen:*")
         field = min(f for f in farm.first.run("HKEYS", key) if f.startswith(name.encode()))
         assert farm.first.run("HDEL", key, field) == 1
@@ -100,29 +84,11 @@ def test_a_single_field_that_was_deleted_is_noticed(fleet: Fleet, farm: RedisFar
         fleet.pass_ticks(3 * STRIDE)
 
 
-def test_two_losses_within_a_window(fleet: Fleet, farm: RedisFarm, settle: Settle) -> None:
-    """The second loss comes before anybody is back in line (hazard 49)."""
-    work(fleet)
-    flush(farm.first)
-    fleet.hire(HOLDERS // 4)
-    for holder in fleet.holders[::2]:
-        holder.go_on()
-    fleet.pass_ticks(WINDOW // 5)
-    restart_empty(farm.first)
-    fleet.hire(HOLDERS // 4)
-    for holder in fleet.holders:
-        holder.go_on()
-    assert fleet.check(ahead=2 * (STRIDE + WINDOW)) > STRIDE
-    settle(fleet)
-    settle(fleet)
-    fleet.check(ahead=2 * (STRIDE + WINDOW))
-
-
-def test_a_crash_that_loses_the_last_writes(fleet: Fleet, farm: RedisFarm, settle: Settle) -> None:
+def test_a_crash_that_loses_the_last_writes(fleet: Fleet, farm: RedisFarm) -> None:
     """After kill -9 Redis loads its last snapshot, of before the last grants."""
-    work(fleet, HOLDERS // 2)
+    fleet.work(HOLDERS // 2)
     farm.first.run("SAVE")
-    work(fleet, HOLDERS // 2)
+    fleet.work(HOLDERS // 2)
     farm.first.kill()
     with pytest.raises(RegistryUnavailable):
         fleet.holder(timeout=2.0).start()
@@ -130,11 +96,9 @@ def test_a_crash_that_loses_the_last_writes(fleet: Fleet, farm: RedisFarm, settl
     farm.first.start()
     assert farm.first.run("KEYS", "django_idgen:*")
     fleet.hire(HOLDERS // 4)
-    for holder in fleet.holders:
-        holder.go_on()
+    fleet.go_on()
     fleet.check()
-    settle(fleet)
-    fleet.check()
+    fleet.settle()
 
 
 def test_worker_ids_held_before_a_loss_can_be_lent_at_once(fleet: Fleet, farm: RedisFarm) -> None:
@@ -150,12 +114,11 @@ def test_worker_ids_held_before_a_loss_can_be_lent_at_once(fleet: Fleet, farm: R
 
 def test_a_restart_keeps_the_worker_ids_of_their_holders(fleet: Fleet, farm: RedisFarm) -> None:
     """Whoever comes back after a loss has the same worker id, whether Redis remembers it or not."""
-    work(fleet, 8)
+    fleet.work(8)
     had = {holder.name: holder.lease.worker for holder in fleet.holders if holder.lease}
     for loss in (flush, restart_empty):
         loss(farm.first)
-        for holder in fleet.holders:
-            holder.go_on()
+        fleet.go_on()
         now = {holder.name: holder.lease.worker for holder in fleet.holders if holder.lease}
         assert now == had
 
@@ -173,12 +136,12 @@ def test_many_who_notice_a_loss_open_one_generation(fleet: Fleet, farm: RedisFar
     fleet.check(ahead=STRIDE)
 
 
-def test_eviction(farm: RedisFarm, postgres: str, settle: Settle) -> None:
+def test_eviction(farm: RedisFarm, postgres: str) -> None:
     """A Redis that throws away what was not used of late is a Redis that forgot."""
     server = farm.server(maxmemory_policy="allkeys-random")
     with cache_alias("idgen", server.url) as alias:
         fleet = Fleet(alias, postgres)
-        work(fleet)
+        fleet.work()
         with server.client() as client:
             client.config_set("maxmemory", client.info("memory")["used_memory"] + 2**20)
             (key,) = client.keys("django_idgen:*")
@@ -189,11 +152,9 @@ def test_eviction(farm: RedisFarm, postgres: str, settle: Settle) -> None:
             assert not client.exists(key)
             client.config_set("maxmemory", 0)
         fleet.hire(HOLDERS // 2)
-        for holder in fleet.holders:
-            holder.go_on()
+        fleet.go_on()
         fleet.check()
-        settle(fleet)
-        fleet.check()
+        fleet.settle()
         fleet.close()
 
 
@@ -222,19 +183,17 @@ def a_replica_that_missed_the_last(fleet: Fleet, farm: RedisFarm) -> RedisServer
     """A replica of the first server, stopped from following before the last grants."""
     replica = farm.server(replica_read_only="yes")
     replica.follow(farm.first)
-    work(fleet, HOLDERS // 2)
+    fleet.work(HOLDERS // 2)
     replica.catch_up(farm.first)
     replica.run("REPLICAOF", "127.0.0.1", "1")  # it follows nobody who is there
-    work(fleet, HOLDERS // 2)
+    fleet.work(HOLDERS // 2)
     for holder in fleet.holders[::3]:
         holder.stop()
     fleet.holders = [holder for holder in fleet.holders if holder.lease is not None]
     return replica
 
 
-def test_a_promoted_replica_that_missed_writes(
-    fleet: Fleet, farm: RedisFarm, settle: Settle
-) -> None:
+def test_a_promoted_replica_that_missed_writes(fleet: Fleet, farm: RedisFarm) -> None:
     """What only the dead primary knew is not lent again (hazard 17)."""
     replica = a_replica_that_missed_the_last(fleet, farm)
     farm.first.kill()
@@ -248,8 +207,7 @@ def test_a_promoted_replica_that_missed_writes(
             fleet.holders.append(holder)
             holder.go_on()
         fleet.check()
-        settle(fleet)
-        fleet.check()
+        fleet.settle()
 
 
 def test_a_replica_itself_lends_nothing(fleet: Fleet, farm: RedisFarm) -> None:
@@ -266,9 +224,7 @@ def test_a_replica_itself_lends_nothing(fleet: Fleet, farm: RedisFarm) -> None:
             fleet.holders.pop().registry.close()
 
 
-def test_a_primary_that_was_cut_off_goes_on_serving(
-    fleet: Fleet, farm: RedisFarm, settle: Settle
-) -> None:
+def test_a_primary_that_was_cut_off_goes_on_serving(fleet: Fleet, farm: RedisFarm) -> None:
     """Some processes still reach the old primary, others the new one: their windows never meet."""
     replica = a_replica_that_missed_the_last(fleet, farm)
     replica.promote()
@@ -281,8 +237,7 @@ def test_a_primary_that_was_cut_off_goes_on_serving(
         refusals: list[str] = []
         for _ in range(12):
             fleet.pass_ticks(WINDOW // 3)
-            for holder in fleet.holders:
-                holder.go_on()
+            fleet.go_on()
             for holder in list(cut_off):
                 try:
                     holder.renew()
@@ -294,10 +249,9 @@ def test_a_primary_that_was_cut_off_goes_on_serving(
         assert all("another server has taken over" in words for words in refusals)
         assert old == {1}
         fleet.alias = "promoted"
-        assert {holder.lease.generation for holder in fleet.holders if holder.lease} == {2}
+        assert fleet.generations() == {2}
         fleet.check()
-        settle(fleet)
-        fleet.check()
+        fleet.settle()
 
 
 def test_the_old_primary_may_serve_again_when_the_new_one_is_given_up(
@@ -323,7 +277,7 @@ def test_the_old_primary_may_serve_again_when_the_new_one_is_given_up(
 
 
 @pytest.mark.long
-def test_a_failover_by_sentinel(farm: RedisFarm, postgres: str, settle: Settle) -> None:
+def test_a_failover_by_sentinel(farm: RedisFarm, postgres: str) -> None:
     """The cache names Sentinels; the primary dies, and holders go on with the one promoted."""
     primary, replica = farm.server(), farm.server()
     replica.follow(primary)
@@ -332,10 +286,10 @@ def test_a_failover_by_sentinel(farm: RedisFarm, postgres: str, settle: Settle) 
     eventually(lambda: sentinel.sees(primary), "the Sentinel sees the primary")
     with cache_alias("idgen", sentinel.url, **sentinel_options(sentinel)) as alias:
         fleet = Fleet(alias, postgres)
-        work(fleet, HOLDERS // 2)
+        fleet.work(HOLDERS // 2)
         replica.catch_up(primary)
         replica.pause()  # so that it misses what comes now
-        work(fleet, HOLDERS // 2)
+        fleet.work(HOLDERS // 2)
         primary.kill()
         replica.resume()
         eventually(lambda: sentinel.sees(replica), "the Sentinel's decision")
@@ -352,10 +306,8 @@ def test_a_failover_by_sentinel(farm: RedisFarm, postgres: str, settle: Settle) 
         for _ in range(HOLDERS // 2):
             # A Sentinel that is kept waiting takes the server for dead, for a moment.
             eventually(hired, "a lease from the new primary")
-        for holder in fleet.holders:
-            holder.go_on()
-        assert {holder.lease.generation for holder in fleet.holders if holder.lease} == {2}
+        fleet.go_on()
+        assert fleet.generations() == {2}
         fleet.check()
-        settle(fleet)
-        fleet.check()
+        fleet.settle()
         fleet.close()

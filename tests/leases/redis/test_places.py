@@ -59,15 +59,11 @@ def test_a_file_that_was_lost_is_made_good(
     fleet, marks = on_a_file, tmp_path / "shop.sqlite3-idgen"
     fleet.hire(8)
     shutil.copy(marks, tmp_path / "copy")
-    for _ in range(6):
-        fleet.pass_ticks(WINDOW // 2)
-        for holder in fleet.holders:
-            holder.go_on()
+    fleet.go_on(6, WINDOW // 2)
     loss(marks)
     farm.first.run("FLUSHALL")
     fleet.hire(8)
-    for holder in fleet.holders:
-        holder.go_on()
+    fleet.go_on()
     fleet.check(ahead=10 * STRIDE)
 
 

@@ -12,8 +12,9 @@ from django_idgen.leases.redis import registry as redis_scripts
 from django_idgen.leases.redis.registry import RedisLeases
 from django_idgen.models import NamespaceRecord
 from tests.leases.redis.fleet import HOLDERS, WINDOW, Fleet
-from tests.leases.redis.test_faults import deaf_wire, no_database, scripts_run
+from tests.leases.redis.test_faults import deaf_wire, scripts_run
 from tests.redis_servers import RedisFarm
+from tests.server_tools import unreachable
 
 PART = HOLDERS // 3
 """Fields, so that even a small fleet is renewed in several parts."""
@@ -92,9 +93,7 @@ def test_a_part_whose_answer_was_lost_is_not_sent_again(fleet: Fleet, farm: Redi
 
 
 @pytest.mark.parametrize("how", ["flushed", "killed", "of another life"])
-def test_a_loss_between_two_parts_is_noticed(
-    fleet: Fleet, farm: RedisFarm, settle: Callable[[Fleet], None], how: str
-) -> None:
+def test_a_loss_between_two_parts_is_noticed(fleet: Fleet, farm: RedisFarm, how: str) -> None:
     """L6: the parts after it renew nobody; a new generation lies past all windows of the old."""
     fleet.hire()
     fleet.pass_ticks(WINDOW // 2)
@@ -122,7 +121,7 @@ def test_a_loss_between_two_parts_is_noticed(
         holder.go_on()
     assert NamespaceRecord.objects.using(fleet.database).get().generation == 2
     fleet.check()
-    settle(fleet)
+    fleet.settle()
 
 
 def test_a_database_that_is_away_is_waited_for_once(
@@ -142,7 +141,7 @@ def test_a_database_that_is_away_is_waited_for_once(
         lift(*args, **options)
 
     monkeypatch.setattr(registry._root, "lift", counted)
-    with no_database(fleet.database):
+    with unreachable(fleet.database):
         for _ in range(5):  # the last windows would end past the ceiling
             fleet.pass_ticks(WINDOW // 4)
             registry._root._not_before_ns = 0

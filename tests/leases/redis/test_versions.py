@@ -65,10 +65,9 @@ def test_both_versions_lend_from_one_hash(fleet: Fleet) -> None:
             holder.start()
         fleet.holders[turn].registry.renew_seen(idle_after=0.5)
     assert NamespaceRecord.objects.using(fleet.database).get().generation == 1
-    assert {holder.lease.generation for holder in fleet.holders if holder.lease} == {1}
+    assert fleet.generations() == {1}
     fleet.claims.check()
-    for holder in fleet.holders:
-        holder.go_on()
+    fleet.go_on()
     inspection = fleet.holders[0].registry.inspect()
     found = drawn("", "redis", fleet.space.workers, inspection)
     assert found.counts()[WorkerState.HELD] == HOLDERS

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 from django_idgen.core.lease import Namespace
@@ -83,13 +81,3 @@ LOSSES = [
     forget_installation,
     forget_everything,
 ]
-
-
-def assert_disjoint(spans: list[tuple[int, int, int]]) -> None:
-    """``spans`` are (worker, first tick, tick past the last): no tick of a worker is in two."""
-    of_worker: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for worker, start, end in spans:
-        of_worker[worker].append((start, end))
-    for worker, windows in of_worker.items():
-        for (_, end), (start, _) in pairwise(sorted(windows)):
-            assert end <= start, f"worker id {worker}: a window starts at {start}, before {end}"

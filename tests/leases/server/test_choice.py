@@ -18,14 +18,6 @@ from tests.leases.server.shop import (
 )
 
 
-def test_every_worker_id_can_be_had_and_then_none(leases: ServerLeases) -> None:
-    """The scan finds what the random tries missed; then all are named as held (hazard 3)."""
-    held = {leases.acquire(holder=str(number)).lease.worker for number in SHOP.workers}
-    assert held == set(SHOP.workers)
-    with pytest.raises(NoFreeWorker, match="16 worker ids"):
-        leases.acquire(holder="late")
-
-
 def test_a_gap_beside_the_avoided_worker_id_is_found(
     leases: ServerLeases, time: Time, monkeypatch: pytest.MonkeyPatch
 ) -> None:

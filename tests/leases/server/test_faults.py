@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from django.db import DatabaseError, connections, transaction
+from django.db import DatabaseError, transaction
 
-from django_idgen.core.errors import LeaseLost, NoFreeWorker, RegistryUnavailable
+from django_idgen.core.errors import LeaseLost, RegistryUnavailable
 from django_idgen.core.lease import Lease
 from django_idgen.db.connection import OwnConnection
 from django_idgen.leases import server
@@ -19,11 +19,17 @@ from tests.leases.server.shop import (
     SHOP,
     WINDOW,
     Time,
-    assert_disjoint,
     changed,
     rows_of,
 )
-from tests.server_tools import at_once, execute, kill_session_of, lossy_wire, python, sessions
+from tests.server_tools import (
+    at_once,
+    execute,
+    kill_session_of,
+    lossy_wire,
+    sessions,
+    unreachable,
+)
 
 
 def test_many_at_once_on_first_use(server_alias: str, time: Time) -> None:
@@ -39,46 +45,6 @@ def test_many_at_once_on_first_use(server_alias: str, time: Time) -> None:
     assert len({lease.token for lease in got}) == len(got)
     assert {lease.generation for lease in got} == {1}
     assert {lease.start for lease in got} == {time.tick}
-
-
-def test_processes_at_once_on_first_use(server_alias: str) -> None:
-    """Three processes of four threads each, started together: 12 different worker ids."""
-    code = f"""
-from dataclasses import replace
-from django_idgen.leases.server import ServerLeases
-from tests.server_tools import at_once
-from tests.leases.server.shop import SHOP
-shop = replace(SHOP, window_ticks=600_000)
-registry = ServerLeases(shop, alias={server_alias!r}, timeout=60)
-print(*at_once(4, lambda n: registry.acquire(holder=str(n)).lease.worker))
-"""
-    processes = [python(server_alias, code) for _ in range(3)]
-    workers = [worker for p in processes for worker in p.communicate(timeout=120)[0].split()]
-    assert [p.returncode for p in processes] == [0] * 3
-    assert len(workers) == len(set(workers)) == 12
-
-
-def test_windows_stay_disjoint_while_many_come_and_go(server_alias: str, time: Time) -> None:
-    """Eight threads that take, renew and give back six worker ids never share a tick."""
-    few = replace(SHOP, workers=range(6), window_ticks=20, name="few")
-    spans: list[tuple[int, int, int]] = []
-
-    def job(number: int) -> None:
-        registry = ServerLeases(
-            few, alias=server_alias, read_now=time, own=OwnConnection(server_alias), timeout=60
-        )
-        for _ in range(8):
-            time.tick += 3
-            try:
-                lease = registry.acquire(holder=f"{number % 4}").lease
-            except NoFreeWorker:
-                continue
-            spans.append((lease.worker, lease.start, lease.start + 2))
-            registry.release(lease, last_tick=lease.start + 1)
-
-    at_once(8, job)
-    assert_disjoint(spans)
-    assert spans
 
 
 def test_a_grant_outlives_the_callers_rollback(leases: ServerLeases) -> None:
@@ -150,13 +116,11 @@ def test_a_lost_renewal_can_be_asked_for_again(leases: ServerLeases, time: Time)
 
 def test_a_server_that_is_down_is_named(leases: ServerLeases) -> None:
     """The error names the alias and chains what the driver said."""
-    settings = connections.settings[leases.alias]
-    port, settings["PORT"] = settings["PORT"], "1"
-    try:
-        with pytest.raises(RegistryUnavailable, match=repr(leases.alias)) as caught:
-            leases.acquire(holder="a")
-    finally:
-        settings["PORT"] = port
+    with (
+        unreachable(leases.alias),
+        pytest.raises(RegistryUnavailable, match=repr(leases.alias)) as caught,
+    ):
+        leases.acquire(holder="a")
     assert isinstance(caught.value.__cause__, DatabaseError)
 
 

@@ -113,15 +113,6 @@ def test_the_fence_reckons_with_the_longest_window(leases: ServerLeases, time: T
     assert leases.acquire(holder="b").lease.start >= long.until
 
 
-def test_rows_deleted_after_the_clock_went_back(leases: ServerLeases, time: Time) -> None:
-    """The highest mark is known without the worker rows, so no clock is needed for it."""
-    time.tick += 3_600_000
-    held = leases.acquire(holder="a").lease
-    time.tick -= 3_600_000
-    forget_workers(leases)
-    assert leases.acquire(holder="b").lease.start >= held.until
-
-
 def test_one_row_deleted_among_many_is_noticed(leases: ServerLeases, time: Time) -> None:
     """Its worker id, which looks as if never lent, is not lent without a fence."""
     held = [leases.acquire(holder=str(number)).lease for number in SHOP.workers]
@@ -134,10 +125,16 @@ def test_one_row_deleted_among_many_is_noticed(leases: ServerLeases, time: Time)
 def test_a_namespace_opened_after_the_installation_was_lost_is_fenced(
     leases: ServerLeases, time: Time
 ) -> None:
-    """Nobody knows any more whether it is new, so it counts as lost."""
+    """Nobody knows any more whether it is new, so it counts as lost.
+
+    The installation's row is made anew, with another identity, which the record takes over.
+    """
     leases.acquire(holder="a")
+    installation = Installation.objects.using(leases.alias)
+    old = installation.get().identity
     forget_installation(leases)
     leases.acquire(holder="a")
+    assert record_of(leases).installation == installation.get().identity != old
     other = changed(leases, time, name="other").acquire(holder="a").lease
     assert other.start >= time.tick + SKEW + WINDOW
 
@@ -160,16 +157,6 @@ def test_worker_rows_alone_tell_of_a_loss(leases: ServerLeases) -> None:
     again = leases.acquire(holder="b").lease
     assert again.generation == 2
     assert again.start >= held.until
-
-
-def test_the_installation_row_is_made_anew(leases: ServerLeases) -> None:
-    """With another identity, which the record takes over."""
-    leases.acquire(holder="a")
-    old = Installation.objects.using(leases.alias).get().identity
-    forget_installation(leases)
-    leases.acquire(holder="a")
-    new = Installation.objects.using(leases.alias).get().identity
-    assert record_of(leases).installation == new != old
 
 
 def test_a_change_of_server_can_be_ignored(leases: ServerLeases, time: Time) -> None:

@@ -12,8 +12,9 @@ from django_idgen.core.errors import LeaseLost
 from django_idgen.core.lease import Lease
 from django_idgen.db import dialects
 from django_idgen.leases.server import ServerLeases
+from tests.contracts.lenders import Claims
 from tests.faults.failover import mariadb_pair as maria
-from tests.leases.server.shop import SHOP, SKEW, assert_disjoint
+from tests.leases.server.shop import SHOP, SKEW
 from tests.own_servers import pointing_at
 from tests.private_postgres import PostgresServer, postgres_farm
 from tests.server_tools import execute
@@ -57,7 +58,10 @@ def check_promoted(leases: ServerLeases, identity: str, windows: list[Lease]) ->
             leases.renew(lease, last_tick=lease.start)
     assert {lease.generation for lease in after} == {2}
     assert min(lease.start for lease in after) >= max(lease.until for lease in windows)
-    assert_disjoint([(lease.worker, lease.start, lease.until) for lease in windows + after])
+    claims = Claims()
+    for lease in windows + after:
+        claims.granted(lease)
+    claims.check()
 
 
 def test_what_the_replica_missed_is_not_lent_again(

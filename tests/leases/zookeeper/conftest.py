@@ -15,6 +15,8 @@ from tests.zookeeper_servers import ZooKeeper
 class ZooKeeperFleet(Fleet):
     """Holders on the ZooKeeper whose hosts are the fleet's ``alias``."""
 
+    size, early = 12, 1
+
     def registry(self, alias: str | None = None, **options: object) -> ZooKeeperLeases:  # type: ignore[override]
         given = {"timeout": 10.0, "read_now_us": self.time.read, **options}
         return ZooKeeperLeases(

@@ -7,9 +7,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from django.core.management import call_command
@@ -23,8 +24,6 @@ from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.errors import (
     ConfigurationError,
     LeaseExpired,
-    LeaseLost,
-    NamespaceMismatch,
     NoFreeWorker,
     RegistryUnavailable,
 )
@@ -33,29 +32,17 @@ from django_idgen.core.lease import Lease
 from django_idgen.core.snowflake import SnowflakeGenerator
 from django_idgen.leases import zookeeper as zookeeper_module
 from django_idgen.leases.zookeeper import ZooKeeperLeases
-from django_idgen.models import NamespaceRecord
 from django_idgen.process import handlers
-from tests.leases.redis.fleet import STRIDE, WINDOW, Fleet, no_database
+from tests.contracts.loss_contract import LossContract
+from tests.leases.redis.fleet import STRIDE, WINDOW, Fleet
 from tests.leases.zookeeper.conftest import ZooKeeperFleet, zookeeper_space
-from tests.servers import free_port
 from tests.wires import CutWire
 from tests.zookeeper_servers import ZooKeeper, ensemble
 
-COUNT = 12
+T = TypeVar("T")
 LAYOUT = parse_layout("standard")
 # kazoo leaves sockets of refused connections open.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-
-
-def work(fleet: Fleet, count: int = COUNT) -> None:
-    """Some holders that have just started, some that renewed, some that have left."""
-    holders = fleet.hire(count)
-    fleet.pass_ticks(WINDOW // 3)
-    for holder in holders[::2]:
-        assert holder.renew()
-    for holder in holders[::5]:
-        holder.stop()
-    fleet.holders = [holder for holder in fleet.holders if holder.lease is not None]
 
 
 def node_of(client: KazooClient, fleet: Fleet) -> str:
@@ -106,52 +93,26 @@ def restart_empty(fleet: Fleet, server: ZooKeeper) -> None:
     server.start()
 
 
-@pytest.mark.parametrize(
-    "loss", [delete_node, end_the_life, garble, drop_a_mark, drop_the_ceiling, restart_empty]
-)
-def test_a_zookeeper_that_forgot_lends_nothing_again(
-    fleet: Fleet, server: ZooKeeper, loss: Callable[[Fleet, ZooKeeper], None]
-) -> None:
-    """All holders lose their leases at once and go on past the fence; newcomers start there."""
-    work(fleet)
-    before = list(fleet.holders)
-    loss(fleet, server)
-    newcomers = fleet.hire(COUNT // 2)
-    highest = max(holder.lease.until for holder in before if holder.lease)
-    assert min(holder.lease.start for holder in newcomers if holder.lease) >= highest
-    assert not any(holder.renew() for holder in before)
-    for holder in before:
-        holder.go_on()
-    assert {holder.lease.generation for holder in fleet.holders if holder.lease} == {2}
-    assert fleet.check() > 0
+LOSSES = [delete_node, end_the_life, garble, drop_a_mark, drop_the_ceiling, restart_empty]
 
 
-def test_two_losses_within_a_window(fleet: Fleet, server: ZooKeeper) -> None:
-    """The second loss comes before anybody is back in line (hazard 49)."""
-    work(fleet)
-    delete_node(fleet, server)
-    fleet.hire(3)
-    for holder in fleet.holders[::2]:
-        holder.go_on()
-    fleet.pass_ticks(WINDOW // 5)
-    restart_empty(fleet, server)
-    fleet.hire(3)
-    for holder in fleet.holders:
-        holder.go_on()
-    assert fleet.check(ahead=2 * (STRIDE + WINDOW)) > STRIDE
-    for _ in range(8):
-        fleet.pass_ticks(800)
-        for holder in fleet.holders:
-            holder.go_on()
-    fleet.check(ahead=2 * (STRIDE + WINDOW))
-    newcomer = fleet.holder()
-    newcomer.start()
-    assert fleet.ahead[-1] <= 1
+@pytest.fixture(params=LOSSES)
+def loss(request: pytest.FixtureRequest, fleet: Fleet, server: ZooKeeper) -> Callable[[], None]:
+    return partial(request.param, fleet, server)
+
+
+@pytest.fixture
+def losses(fleet: Fleet, server: ZooKeeper) -> list[Callable[[], None]]:
+    return [partial(each, fleet, server) for each in (delete_node, restart_empty)]
+
+
+class TestLosses(LossContract):
+    outlives_its_installation = False  # a process' next call fails, and the one after it goes on
 
 
 def test_a_crash_that_loses_nothing_costs_nothing(fleet: Fleet, server: ZooKeeper) -> None:
     """A server that is killed and started again has all on its disk: every lease goes on."""
-    work(fleet)
+    fleet.work()
     server.kill()
     with pytest.raises(RegistryUnavailable, match="does not answer"):
         fleet.registry(timeout=1).acquire(holder="in between")
@@ -163,7 +124,7 @@ def test_a_crash_that_loses_nothing_costs_nothing(fleet: Fleet, server: ZooKeepe
 
 def test_a_server_that_is_cut_off(fleet: Fleet, server: ZooKeeper) -> None:
     """A stopped server is an error in time; what it was asked meanwhile repeats nothing."""
-    work(fleet)
+    fleet.work()
     held = list(fleet.holders)
     server.pause()
     try:
@@ -175,7 +136,7 @@ def test_a_server_that_is_cut_off(fleet: Fleet, server: ZooKeeper) -> None:
         server.resume()
     for holder in held:
         assert holder.renew()
-    fleet.hire(COUNT)
+    fleet.hire()
     fleet.check(ahead=1)
 
 
@@ -282,6 +243,13 @@ def three() -> Iterator[list[ZooKeeper]]:
         yield made
 
 
+def once_it_answers(job: Callable[[], T]) -> T:
+    """What ``job`` gives as soon as the ensemble has elected."""
+    while True:
+        with suppress(RegistryUnavailable):
+            return job()
+
+
 @pytest.mark.long
 def test_an_ensemble_that_elects_and_is_set_back(three: list[ZooKeeper], postgres: str) -> None:
     """An election begins a new generation: the disks of its members may be older.
@@ -289,36 +257,24 @@ def test_an_ensemble_that_elects_and_is_set_back(three: list[ZooKeeper], postgre
     Here they are, at last: what was lent since lies below the fence.
     """
     fleet = ZooKeeperFleet(three[0].hosts, postgres, space=zookeeper_space())
-    work(fleet)
+    fleet.work()
     for each in three:
         each.kill()
     for each in three:
         each.save()
         each.launch()
-    while True:
-        try:
-            fleet.hire(1)
-            break
-        except RegistryUnavailable:
-            continue
+    once_it_answers(lambda: fleet.hire(1))
     assert fleet.holders[-1].lease is not None
     assert fleet.holders[-1].lease.generation == 2
-    work(fleet)
+    fleet.work()
     for each in three:
         each.kill()
     for each in three:
         each.set_back()
         each.launch()
     before = list(fleet.holders)
-    while True:
-        try:
-            newcomers = fleet.hire(1)
-            break
-        except RegistryUnavailable:
-            continue
-    newcomers += fleet.hire(3)
-    highest = max(holder.lease.until for holder in before if holder.lease)
-    assert min(holder.lease.start for holder in newcomers if holder.lease) >= highest
+    newcomers = once_it_answers(lambda: fleet.hire(1)) + fleet.hire(3)
+    fleet.check_past(before, newcomers)
     for holder in before:
         holder.go_on()
     fleet.check(ahead=3 * (STRIDE + WINDOW))
@@ -330,7 +286,7 @@ def test_a_leader_that_is_cut_off_with_a_holder(three: list[ZooKeeper], postgres
     leader = next(each for each in three if each.leads())
     others = ",".join(each.host for each in three if each is not leader)
     fleet = ZooKeeperFleet(others, postgres, space=zookeeper_space())
-    near = fleet.hire(COUNT)
+    near = fleet.hire()
     far = [fleet.holder(leader.host, timeout=1.0) for _ in range(2)]
     for holder in far:
         holder.start()
@@ -338,41 +294,20 @@ def test_a_leader_that_is_cut_off_with_a_holder(three: list[ZooKeeper], postgres
     for holder in far:
         with pytest.raises(RegistryUnavailable):
             holder.renew()
-    while True:
-        with suppress(RegistryUnavailable):
-            fleet.hire(1)
-            break
-    newcomers = fleet.hire(COUNT)
-    highest = max(holder.lease.until for holder in [*near, *far] if holder.lease)
-    assert min(holder.lease.start for holder in newcomers if holder.lease) >= highest
+    once_it_answers(lambda: fleet.hire(1))
+    newcomers = fleet.hire()
+    fleet.check_past([*near, *far], newcomers)
     for holder in near:
         holder.go_on()
     leader.resume()
     for holder in far:
-        while True:
-            with suppress(RegistryUnavailable):
-                holder.go_on()
-                break
+        once_it_answers(holder.go_on)
     assert {holder.lease.generation for holder in [*near, *far] if holder.lease} == {2}
     fleet.check(ahead=2 * (STRIDE + WINDOW))
     fleet.close()
 
 
 # --- the database -----------------------------------------------------------------------
-
-
-def test_no_lease_reaches_past_what_the_database_has_lent(fleet: Fleet) -> None:
-    """The ceiling in the database is above every window, and rises before it is needed."""
-    work(fleet)
-    ceiling = fleet.check_ceiling()
-    for _ in range(6):
-        fleet.pass_ticks(WINDOW // 3)
-        for holder in fleet.holders:
-            assert holder.renew()
-        raised = fleet.check_ceiling()
-        assert raised >= ceiling
-        ceiling = raised
-    fleet.check(ahead=1)
 
 
 def test_no_lease_is_shorter_than_a_window(fleet: Fleet) -> None:
@@ -387,75 +322,7 @@ def test_no_lease_is_shorter_than_a_window(fleet: Fleet) -> None:
     fleet.check(ahead=1)
 
 
-def test_the_database_may_be_down_for_a_stride(fleet: Fleet) -> None:
-    """Renewals and new leases do without it until the ceiling; then the error names it."""
-    holders = fleet.hire(4)
-    with no_database(fleet.database):
-        for _ in range(4):
-            fleet.pass_ticks(WINDOW // 4)
-            assert all(holder.renew() for holder in holders)
-            holders[3].stop()
-            holders[3].start()
-        words = ""
-        while not words:
-            fleet.pass_ticks(WINDOW // 4)
-            try:
-                holders[0].renew()
-            except RegistryUnavailable as error:
-                words = str(error)
-        assert "has not lent it more: Database 'postgres'" in words
-        assert holders[0].lease is not None
-        # All that was lent lies below the ceiling, and is used up.
-        assert holders[0].lease.until == fleet.check_ceiling()
-    assert holders[0].renew()
-    fleet.check(ahead=1)
-
-
-def test_a_namespace_that_the_database_forgot(fleet: Fleet) -> None:
-    """A deleted record in the database is a loss, too: nothing is lent twice."""
-    work(fleet)
-    NamespaceRecord.objects.using(fleet.database).filter(pk=fleet.space.name).delete()
-    for _ in range(4):
-        fleet.pass_ticks(WINDOW)
-        for holder in fleet.holders:
-            holder.go_on()
-    fleet.hire(3)
-    fleet.claims.check()
-
-
-def test_waiting_after_a_loss(fleet: Fleet, zookeeper: ZooKeeper) -> None:
-    """With after_loss="wait" nothing is lent ahead of the time, and the error says how long."""
-    work(fleet)
-    delete_node(fleet, zookeeper)
-    patient = fleet.holder(after_loss="wait")
-    with pytest.raises(RegistryUnavailable, match=r"lends again in [0-9.]+ s"):
-        patient.start()
-    fleet.pass_ticks(STRIDE + WINDOW)
-    patient.start()
-    assert fleet.ahead[-1] <= 1
-    fleet.check()
-
-
 # --- bad input --------------------------------------------------------------------------
-
-
-def test_a_zookeeper_that_is_not_there(postgres: str) -> None:
-    """Nothing listens: a clear error in time, and the registry works once there is a server."""
-    registry = ZooKeeperLeases(
-        zookeeper_space(), hosts=f"127.0.0.1:{free_port()}", database=postgres, timeout=0.5
-    )
-    with pytest.raises(RegistryUnavailable, match="does not answer"):
-        registry.acquire(holder="a")
-    registry.close()
-
-
-def test_another_layout_is_refused(fleet: Fleet) -> None:
-    """A process of other settings is refused with both values (L8)."""
-    work(fleet, 2)
-    layout = [["time", 40], ["worker", 11], ["sequence", 12]]
-    fleet.space = replace(fleet.space, fingerprint={"layout": layout})
-    with pytest.raises(NamespaceMismatch):
-        fleet.hire(1)
 
 
 def test_nodes_that_need_a_login(zookeeper: ZooKeeper, postgres: str) -> None:
@@ -470,19 +337,6 @@ def test_nodes_that_need_a_login(zookeeper: ZooKeeper, postgres: str) -> None:
             other.acquire(holder="b")
         other.close()
     mine.close()
-
-
-def test_a_lease_of_another_life_is_lost(fleet: Fleet, zookeeper: ZooKeeper) -> None:
-    """A release after the loss changes nothing; a renewal says that the lease is gone."""
-    (holder,) = fleet.hire(1)
-    lease = holder.lease
-    assert lease is not None
-    delete_node(fleet, zookeeper)
-    with pytest.raises(LeaseLost):
-        holder.registry.renew(lease, last_tick=lease.start)
-    assert not holder.registry.release(lease, last_tick=lease.start)
-    fleet.hire(2)
-    fleet.check()
 
 
 def test_a_node_of_a_later_version_is_refused(fleet: Fleet, zookeeper: ZooKeeper) -> None:

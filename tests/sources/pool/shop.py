@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import secrets
 import threading
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.segment import STEP, Demand, Segment
 from django_idgen.db.redis_client import OwnRedis
 from django_idgen.sources.memory import MemorySource
@@ -51,14 +50,6 @@ class Claims:
 
     def check(self) -> None:
         assert len(self.ids) == len(set(self.ids)), "ids came twice"
-
-
-class Time:
-    """A stopwatch moved by hand."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-        self.clock = replace(SYSTEM_CLOCK, stopwatch=lambda: self.now)
 
 
 def pool(alias: str, source: Any, *, timeout: float = PATIENT, **options: Any) -> PoolSource:

@@ -10,7 +10,6 @@ from django_idgen.core.errors import ConfigurationError
 from django_idgen.core.segment import Demand
 from django_idgen.sources.pool.scripts import key_of
 from django_idgen.sources.pool.source import PoolSource
-from tests.own_servers import eventually
 from tests.redis_servers import RedisFarm, RedisServer
 
 from .shop import Claims, OwnedSource, events_of
@@ -37,7 +36,7 @@ def pair(farm: RedisFarm) -> tuple[RedisServer, RedisServer]:
 
 
 def test_flushed(farm: RedisFarm, on: On) -> None:
-    """FLUSHALL leaves a gap."""
+    """FLUSHALL, as an eviction, leaves a gap."""
     server, claims = farm.server(), Claims()
     process = on(server)
     stocked(process, claims)
@@ -158,30 +157,6 @@ def test_a_replica_is_not_asked(farm: RedisFarm, on: On) -> None:
     assert events_of(process) == ["pool_unavailable"]
     assert "replica" in str(process._emit[0][1]["error"])  # type: ignore[attr-defined]
     assert min(claims.ids) == 101
-
-
-def test_evicted(farm: RedisFarm, on: On) -> None:
-    """A Redis short of memory throws the pool away: that is a gap."""
-    server, claims = farm.server(maxmemory="3mb", maxmemory_policy="allkeys-random"), Claims()
-    process = on(server)
-    stocked(process, claims)
-    key = key_of(process.source.owner("t"), "t")
-    with server.client() as client:
-        eventually(lambda: _fill(client) and not client.exists(key), "the eviction")
-    take(process, claims, 5)
-    claims.check()
-
-
-def _fill(client: object) -> bool:
-    with client.pipeline(transaction=False) as some:  # type: ignore[attr-defined]
-        for _ in range(200):
-            some.set(f"filler-{_fill.count}", "x" * 2000)  # type: ignore[attr-defined]
-            _fill.count += 1  # type: ignore[attr-defined]
-        some.execute(raise_on_error=False)
-    return True
-
-
-_fill.count = 0  # type: ignore[attr-defined]
 
 
 def test_full(farm: RedisFarm, on: On) -> None:

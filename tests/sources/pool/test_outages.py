@@ -15,9 +15,10 @@ from django_idgen.core.segment_allocator import SegmentAllocator
 from django_idgen.sources.pool.source import RETRY_AFTER, PoolSource
 from tests.own_servers import eventually
 from tests.redis_servers import RedisFarm, RedisServer, cache_alias
+from tests.segment_tools import Time
 from tests.wires import SCRIPT, LossyWire
 
-from .shop import PATIENT, Claims, OwnedSource, Time, events_of
+from .shop import PATIENT, Claims, OwnedSource, events_of
 
 On = Callable[..., PoolSource]
 SHORT = 0.2
@@ -175,20 +176,6 @@ def test_a_dead_redis_is_used_again_when_it_is_back(server: RedisServer, on: On)
     process.give_back("t", [range(25, 31)])
     assert process.fetch("t").ids() == range(25, 31)
     assert events_of(process) == ["pool_unavailable", "pool_available"]
-
-
-def test_callers_notice_nothing(server: RedisServer, on: On) -> None:
-    """A generator goes on over the loss of its Redis; nobody waits for long."""
-    process = on(server, timeout=SHORT)
-    allocator = SegmentAllocator(process, process.loader, timeout=PATIENT)
-    generator = allocator.generator("t")
-    ids = generator.next_ids(25)
-    server.pause()
-    ids += [generator.next_id() for _ in range(100)]
-    server.resume()
-    ids += [generator.next_id() for _ in range(100)]
-    allocator.close()
-    assert ids == sorted(set(ids))
 
 
 def test_answers_that_come_late_are_not_mistaken(server: RedisServer, on: On) -> None:

@@ -9,11 +9,10 @@ import pytest
 
 from django_idgen.core.errors import ConfigurationError, SegmentExhausted
 from django_idgen.core.segment import LONGEST_STEP, MAX_ID, STEP, Demand, Segment
-from django_idgen.sources.memory import MemorySource
 from django_idgen.sources.pool.scripts import MAX_RANGES, key_of
 from django_idgen.sources.pool.source import PoolSource
 
-from .shop import STEP_LENGTH, Claims, OwnedSource, events_of, pool
+from .shop import STEP_LENGTH, Claims, OwnedSource, events_of
 
 Process = Callable[..., PoolSource]
 
@@ -42,22 +41,14 @@ def test_it_gives_a_process_only_what_lies_above_its_floor(process: Process) -> 
     assert new.fetch("t", floor=15).ids() == range(41, 51)
 
 
-def test_it_gives_as_many_as_a_caller_waits_for(process: Process, source: OwnedSource) -> None:
-    """Who needs more than any piece has gets a segment of the source."""
-    some = process()
-    some.fetch("t")
-    some.give_back("t", [range(1, 11)])
-    assert some.fetch("t", demand=Demand(at_least=11)).ids() == range(11, 22)
-    assert some.fetch("t", demand=Demand(at_least=10)).ids() == range(1, 11)
-
-
-def test_crumbs_are_not_for_the_busy(process: Process) -> None:
-    """A process that uses up several steps at a time isn't given less than one."""
+def test_it_gives_as_many_as_a_caller_waits_for(process: Process) -> None:
+    """Who needs more than any piece has, or uses up several steps at a time, gets a segment."""
     some = process()
     some.fetch("t")
     some.give_back("t", [range(5, 11)])
-    assert some.fetch("t", demand=Demand(times=4)).ids() == range(11, 51)
-    assert some.fetch("t").ids() == range(5, 11)
+    assert some.fetch("t", demand=Demand(at_least=11)).ids() == range(11, 22)
+    assert some.fetch("t", demand=Demand(times=4)).ids() == range(22, 62)
+    assert some.fetch("t", demand=Demand(at_least=6)).ids() == range(5, 11)
 
 
 def test_a_long_range_is_given_out_by_the_step(process: Process, source: OwnedSource) -> None:
@@ -342,15 +333,3 @@ def test_bounds_out_of_range_are_refused(redis: str) -> None:
         for value in values:
             with pytest.raises(ConfigurationError, match=said):
                 PoolSource(alias=redis, source=OwnedSource(), **{said.split("'")[1]: value})
-
-
-def test_a_source_without_an_owner_is_refused() -> None:
-    """Ids of which nobody knows whose they are can't be pooled."""
-    with pytest.raises(ConfigurationError, match="MemorySource"):
-        PoolSource(alias="idgen", source=MemorySource())  # type: ignore[arg-type]
-
-
-def test_an_alias_that_is_no_redis_is_refused() -> None:
-    """Said when the source is made, not at the first id."""
-    with pytest.raises(ConfigurationError, match="nowhere"):
-        pool("nowhere", OwnedSource())

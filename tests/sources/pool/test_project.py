@@ -28,9 +28,10 @@ from tests import servers
 from tests.app.models import Invoice
 from tests.places import empty_sqlite, make_tables
 from tests.redis_servers import RedisFarm, cache_alias
-from tests.server_tools import python
+from tests.segment_tools import Time
+from tests.server_tools import python, unreachable
 
-from .shop import PATIENT, Claims, Time
+from .shop import PATIENT, Claims
 
 SOURCE = "django_idgen.sources.pool.PoolSource"
 STEP = 20
@@ -102,11 +103,14 @@ def test_a_clean_restart_leaves_no_gap(postgres: str, redis: str) -> None:
 
 
 def test_a_closed_process_goes_on_where_it_was(
-    server_alias: str, redis: str, monkeypatch: pytest.MonkeyPatch
+    empty_place: str, redis: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Made anew in the same process, as by a change of settings, there is no gap either."""
+    """Made anew in the same process, as by a change of settings, there is no gap either.
+
+    A file of SQLite has a pool like any server.
+    """
     monkeypatch.setattr(segment_allocator, "LEAVE_WITHIN", PATIENT)
-    with project(redis, server_alias):
+    with project(redis, empty_place):
         ids = []
         for _ in range(10):
             ids += [segments["t"].next_id() for _ in range(3)]
@@ -162,26 +166,8 @@ def test_a_database_that_is_away_is_not_felt(postgres: str, redis: str) -> None:
     with project(redis, postgres) as pool:
         pool.refill("t", 500)
         assert segments["t"].next_id() == 1
-        settings = connections.settings[postgres]
-        port, settings["PORT"] = settings["PORT"], "1"
-        try:
+        with unreachable(postgres):
             assert segments["t"].next_ids(300) == list(range(2, 302))
-        finally:
-            settings["PORT"] = port
-
-
-def test_on_sqlite_it_works_as_on_a_server(
-    tmp_path: Path, redis: str, django_db_blocker: Any
-) -> None:
-    """A file of SQLite has a pool like any database."""
-    with (
-        django_db_blocker.unblock(),
-        empty_sqlite(tmp_path / "shop.sqlite3"),
-        project(redis, "default"),
-    ):
-        assert segments["t"].next_ids(3) == [1, 2, 3]
-        segments.close()
-        assert segments["t"].next_ids(3) == [4, 5, 6]
 
 
 def test_a_database_in_memory_has_no_pool(redis: str, django_db_blocker: Any) -> None:
@@ -284,22 +270,15 @@ def test_an_owner_that_cannot_be_asked_is_asked_again(postgres: str) -> None:
     """Without its database there is no owner for half a minute; a known one stays known."""
     time = Time()
     owner = DatabaseOwner(postgres, clock=time.clock)
-    settings = connections.settings[postgres]
-    port, settings["PORT"] = settings["PORT"], "1"
-    try:
+    with unreachable(postgres):
         assert owner.current() == ""
-    finally:
-        settings["PORT"] = port
     assert owner.current() == ""
     time.now += RETRY_AFTER + 1
     known = owner.current()
     assert known
-    port, settings["PORT"] = settings["PORT"], "1"
-    try:
+    with unreachable(postgres):
         time.now += 1000
         assert owner.current(max_age=60) == known
-    finally:
-        settings["PORT"] = port
 
 
 def test_a_database_made_anew_is_noticed(postgres: str, redis: str) -> None:
