@@ -24,7 +24,7 @@ from django_idgen.process import handlers
 from django_idgen.process import tags as tag_rows
 from django_idgen.rest.tags import TagList
 from django_idgen.sources.memory import MemorySource
-from tests.contrib.sharding.test_router import PATH
+from tests.contrib.sharding.test_several import PATH
 from tests.places import sqlite
 from tests.server_tools import at_once, unreachable
 from tests.sources.pool.test_project import project
@@ -287,6 +287,8 @@ def test_what_can_t_be_is_refused(place: str) -> None:
     for edit in (
         lambda: tag_edits.change_tag("t", step=5),
         lambda: tag_edits.skip_tag("t", most=MOST, by=5),
+        lambda: tag_edits.pause_tag("t"),
+        lambda: tag_edits.resume_tag("t"),
     ):
         with pytest.raises(tag_rows.TagUnknown):
             edit()
@@ -329,6 +331,8 @@ def test_tags_that_are_kept_elsewhere_are_left_alone() -> None:
         assert tag_rows.find_tag("t") is None
         with pytest.raises(tag_rows.TagsElsewhere, match="MemorySource"):
             tag_edits.make_tag("t", step=5)
+        with pytest.raises((tag_rows.TagsElsewhere, tag_rows.TagUnknown)):
+            tag_edits.pause_tag("t")
     finally:
         allocator.source = before
 

@@ -102,7 +102,10 @@ class Missing(dict[str, Any]):
 
 
 def test_records_of_all_kinds_are_cleaned() -> None:
-    """Words, arguments in a tuple, and in a mapping, which stays what it was."""
+    """Words, arguments in a tuple, and in a mapping, which stays what it was.
+
+    A message that is no text is left as it is.
+    """
     kinds: list[tuple[str, Any]] = [
         ('"%s" %s', ("GET /x?token=abc HTTP/1.1", 200)),
         ("%(r)s %(none)s", (Missing(r="GET /x?token=abc", s=200),)),
@@ -113,10 +116,6 @@ def test_records_of_all_kinds_are_cleaned() -> None:
         assert redaction.RedactTokens().filter(record)
         assert "abc" not in record.getMessage()
         assert "token=[redacted]" in record.getMessage()
-
-
-def test_odd_records_pass(caplog: Any) -> None:
-    """A message that is no text is left as it is."""
     record = logging.LogRecord("x", logging.INFO, "", 0, ValueError("x"), None, None)  # type: ignore[arg-type]
     assert redaction.RedactTokens().filter(record)
     assert record.getMessage() == "x"

@@ -25,6 +25,7 @@ from django_idgen.sources.http import HttpSource
 from tests.remote.service import SECRET, one_token, service
 from tests.rest.tags.people import CHANGE, VIEW, Person, clerk, client_of
 
+pytestmark = pytest.mark.urls("tests.remote.urls")
 STEP = 20
 ENDLESS = 400.0
 """Seconds, longer than a test may take: who waits for an id instead of being told fails it."""
@@ -58,7 +59,6 @@ def used_up(tag: str) -> None:
 # --- the API ----------------------------------------------------------------------------
 
 
-@pytest.mark.urls("tests.rest.tags.urls")
 def test_a_tag_is_paused_and_resumed(tag: str) -> None:
     """By whoever may change it; twice is as good as once, and it shows."""
     client = clerk()
@@ -70,7 +70,6 @@ def test_a_tag_is_paused_and_resumed(tag: str) -> None:
         assert LeafAlloc.objects.using("postgres").get().paused is paused
 
 
-@pytest.mark.urls("tests.rest.tags.urls")
 def test_pausing_takes_the_permission_to_change(tag: str) -> None:
     """And a tag that is there; a body has no fields."""
     for action in ("pause", "resume"):
@@ -81,7 +80,6 @@ def test_pausing_takes_the_permission_to_change(tag: str) -> None:
         assert clerk().get(f"{TAG}/{action}").status_code == 405
 
 
-@pytest.mark.urls("tests.rest.tags.urls")
 def test_paused_tags_can_be_listed(tag: str) -> None:
     """Alone, or those that are not."""
     make_tag("other", step=5)
@@ -97,7 +95,6 @@ def test_paused_tags_can_be_listed(tag: str) -> None:
     assert clerk().get("/idgen/tags/?paused=perhaps").status_code == 400
 
 
-@pytest.mark.urls("tests.rest.tags.urls")
 def test_loading_a_paused_tag_ahead_is_refused(tag: str) -> None:
     """With the code that says why."""
     used_up(tag)
@@ -105,7 +102,6 @@ def test_loading_a_paused_tag_ahead_is_refused(tag: str) -> None:
     assert (answer.status_code, answer.json()["code"]) == (409, "paused")
 
 
-@pytest.mark.urls("tests.remote.urls")
 def test_ids_and_segments_of_it_are_refused(tag: str, caplog: pytest.LogCaptureFixture) -> None:
     """409, which nobody takes for a reason to ask again; at once, and without a warning each."""
     used_up(tag)
@@ -127,7 +123,6 @@ def test_ids_and_segments_of_it_are_refused(tag: str, caplog: pytest.LogCaptureF
 # --- the trail --------------------------------------------------------------------------
 
 
-@pytest.mark.urls("tests.rest.tags.urls")
 def test_the_admin_shows_what_was_changed_over_the_api(no_tags: None) -> None:
     """Who, what, and from what to what; what changed nothing leaves nothing."""
     user = User.objects.create_user("carla")
