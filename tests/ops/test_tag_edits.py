@@ -220,33 +220,28 @@ def _all(ordering: str) -> list[tag_rows.Tag]:
 # --- SQLite --------------------------------------------------------------------------
 
 
-def test_a_skip_counts_though_the_row_can_t_be_read(tmp_path: Path, django_db_blocker: Any) -> None:
-    """On SQLite too the mark itself is raised."""
-    with django_db_blocker.unblock(), sqlite(tmp_path):
-        tag_edits.make_tag("t", step=3)
-        segments["t"].next_id()
-        tag_edits.skip_tag("t", most=MOST, to=7000)
-        segments["t"].clear()
-        database = connections["default"]
-        database.close()
-        with closing(sqlite3.connect(database.settings_dict["NAME"])) as other:
-            other.execute("BEGIN EXCLUSIVE")
-            assert segments["t"].next_id() == 7000
-            other.rollback()
+@contextmanager
+def locked(alias: str) -> Iterator[None]:
+    """While somebody else keeps anybody from reading the database."""
+    connections[alias].close()
+    with closing(sqlite3.connect(connections[alias].settings_dict["NAME"])) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        yield
+        other.rollback()
 
 
-def test_a_tag_is_made_with_its_first_id_though_the_row_can_t_be_read(
+def test_on_sqlite_the_mark_itself_is_set_and_raised(
     tmp_path: Path, django_db_blocker: Any
 ) -> None:
-    """Likewise."""
+    """A first id and a skip count though the row can't be read."""
     with django_db_blocker.unblock(), sqlite(tmp_path):
         tag_edits.make_tag("t", step=3, max_id=7000)
-        database = connections["default"]
-        database.close()
-        with closing(sqlite3.connect(database.settings_dict["NAME"])) as other:
-            other.execute("BEGIN EXCLUSIVE")
+        with locked("default"):
             assert segments["t"].next_ids(4) == [7000, 7001, 7002, 7003]
-            other.rollback()
+        tag_edits.skip_tag("t", most=MOST, to=9000)
+        segments["t"].clear()
+        with locked("default"):
+            assert segments["t"].next_id() == 9000
 
 
 @pytest.mark.django_db

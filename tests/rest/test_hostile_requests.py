@@ -13,16 +13,20 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from django.contrib import admin
 from django.contrib.auth.models import User
 from django.test import Client
-from django.urls import URLPattern, get_resolver
+from django.urls import URLPattern, get_resolver, include, path
 
+import django_idgen.ops.metrics
 from django_idgen.models import AccessToken, LeafAlloc
+from django_idgen.ops import health
 from django_idgen.ops.metrics import exporter
 from django_idgen.ops.metrics.exporter import Exporter
 from django_idgen.rest.tokens import make_token
 from django_idgen.settings.config import MetricsSettings
 from tests import servers, tiers
+from tests.contrib.old_servers import urls as old_servers
 from tests.rest.forgetting import forget
 
 pytestmark = pytest.mark.django_db(databases="__all__")
@@ -31,6 +35,17 @@ JSON = "application/json"
 FORM = "application/x-www-form-urlencoded"
 LEAFS = re.compile("/(leaf|some)/api/")
 METRICS = "a-token-of-the-tests"
+
+
+EVERY_URL = (
+    path("idgen/", include("django_idgen.rest.urls")),
+    *old_servers.urlpatterns,
+    path("live", health.live),
+    path("ready", health.ready),
+    path("metrics", django_idgen.ops.metrics.view),
+    path("admin/", admin.site.urls),
+)
+"""All that the package has, and the admin."""
 
 
 class ToPostgres:
@@ -45,7 +60,7 @@ class ToPostgres:
 @pytest.fixture(autouse=True)
 def _everything(no_tags: None, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     servers.require("postgres")
-    settings.ROOT_URLCONF = "tests.rest.hostile_urls"
+    settings.ROOT_URLCONF = EVERY_URL
     settings.DATABASE_ROUTERS = [f"{__name__}.ToPostgres"]
     settings.IDGEN = {"GENERATORS": {"default": {}, "second": {}}}
     settings.DEBUG = False

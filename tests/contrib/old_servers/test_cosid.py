@@ -14,22 +14,13 @@ from django_idgen import generators, segments
 from django_idgen.models import LeafAlloc
 from django_idgen.process import handlers
 from django_idgen.rest.tokens import make_token
-from tests.contrib.sharding.conftest import _shards, shards  # noqa: F401
 from tests.places import empty_place as empty_place
 from tests.places import idgen_on
 
-from .conftest import TAG, assert_never_cached, marks
+from .conftest import TAG, asking, assert_never_cached, marks
 from .old_clients import CosIdMachine, CosIdSegments
 
 MACHINE = "machineBit=10&instanceId=10.0.0.1:80&stable=false&safeGuardDuration=PT5M"
-
-
-def asking(client: Client, prefix: str = "") -> Any:
-    def ask(method: str, url: str) -> tuple[int, str]:
-        answer = getattr(client, method.lower())(f"{prefix}{url}")
-        return answer.status_code, answer.content.decode()
-
-    return ask
 
 
 # --- ids -------------------------------------------------------------------------------
@@ -278,7 +269,7 @@ def test_odd_names_are_unknown(tag: str) -> None:
     assert marks() == {TAG: 1}
 
 
-def test_the_end_of_the_ids_is_an_error(shards: list[str], settings: Any) -> None:  # noqa: F811
+def test_the_end_of_the_ids_is_an_error(shards: list[str], settings: Any) -> None:
     """A range that is not whole is not given: the client would take ids that aren't its own."""
     settings.IDGEN = served_by(shards[:1])
     segments["shop.orders"].next_id()
@@ -302,7 +293,7 @@ def served_by(databases: list[str]) -> dict[str, Any]:
 
 
 def test_a_tag_of_several_databases_has_no_ranges(
-    shards: list[str],  # noqa: F811
+    shards: list[str],
     settings: Any,
 ) -> None:
     """A client would take the ids between, which are another database's."""

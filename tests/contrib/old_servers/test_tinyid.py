@@ -18,10 +18,9 @@ from django_idgen.core.errors import SegmentUnavailable
 from django_idgen.core.segment import Segment
 from django_idgen.models import LeafAlloc
 from django_idgen.process import handlers
-from tests.contrib.sharding.conftest import _shards, shards  # noqa: F401
 from tests.tiers import long
 
-from .conftest import TAG, assert_never_cached, marks
+from .conftest import TAG, asking, assert_never_cached, marks
 from .old_clients import TinyClient, TinySegment
 
 FULL = ["nextId", "nextSegmentId"]
@@ -188,7 +187,7 @@ def test_a_client_gives_out_exactly_the_segment(start: int, count: int, delta: i
 
 @pytest.mark.parametrize("databases", [2, *long(1, 4)])
 def test_clients_and_our_own_processes_never_meet(
-    shards: list[str],  # noqa: F811
+    shards: list[str],
     databases: int,
     settings: Any,
 ) -> None:
@@ -202,13 +201,7 @@ def test_clients_and_our_own_processes_never_meet(
         "SEGMENTS": {"SOURCE": source, "OPTIONS": {"default_step": 10, "timeout": 30}}
     }
     segments["t"].next_id()  # makes it
-    http = Client()
-
-    def ask(method: str, url: str) -> tuple[int, str]:
-        answer = getattr(http, method.lower())(f"/open{url}")
-        return answer.status_code, answer.content.decode()
-
-    clients = [TinyClient(ask, "t", "-") for _ in range(3)]
+    clients = [TinyClient(asking(Client(), "/open"), "t", "-") for _ in range(3)]
     ids = [client.next_id() for _ in range(60) for client in clients]
     ids += segments["t"].next_ids(60)
     assert len(set(ids)) == len(ids)

@@ -284,6 +284,10 @@ def test_without_a_history_tags_past_it_are_possible(alias: str) -> None:
         assert [(each.standing, each.max_id) for each in asked] == [(Standing.AHEAD, 50)]
         unknown = readings(1000, tag="nobody")[0].segments.tags
         assert [each.standing for each in unknown] == [Standing.UNKNOWN]
+        # An id that another of several databases gives out is none of this one's.
+        rows.create(biz_tag="even", max_id=1000, delta=2, remainder=0)
+        assert readings(10, tag="even")[0].segments.tags[0].standing is Standing.POSSIBLE
+        assert readings(11, tag="even")[0].segments.tags[0].standing is Standing.AHEAD
 
 
 @on_every_database
@@ -296,15 +300,6 @@ def test_thousands_of_tags_are_not_all_told(alias: str) -> None:
         found = readings(5)[0].segments
     assert len(found.tags) == 50
     assert found.more == 10
-
-
-@on_every_database
-def test_several_databases_give_out_different_remainders(alias: str) -> None:
-    """An id that another database gives out is none of this one's."""
-    with override_settings(IDGEN={"SEGMENTS": {"SOURCE": {"OPTIONS": {"database": alias}}}}):
-        LeafAlloc.objects.using(alias).create(biz_tag="even", max_id=1000, delta=2, remainder=0)
-        assert readings(10, tag="even")[0].segments.tags[0].standing is Standing.POSSIBLE
-        assert readings(11, tag="even")[0].segments.tags[0].standing is Standing.AHEAD
 
 
 @pytest.mark.django_db(databases=["default", "postgres"])

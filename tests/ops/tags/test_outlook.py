@@ -300,23 +300,16 @@ def test_without_a_history_the_buckets_are_empty(place: str) -> None:
     assert len(found.buckets) == 96
 
 
-def test_what_can_not_be_is_refused(recorded: str) -> None:
-    """Another span, or no tag; and a database that is away is said to be."""
-    with pytest.raises(ConfigurationError, match="'year'"):
-        usage("t", "year")  # type: ignore[arg-type]
-    with pytest.raises(InvalidTag):
-        usage("", "hour")
-
-
-def test_a_database_that_is_away_is_named(tmp_path: Path, django_db_blocker: Any) -> None:
-    """It is an error of ours, not a traceback."""
+def test_what_can_not_be_is_refused(tmp_path: Path, django_db_blocker: Any) -> None:
+    """Another span, or no tag; and a database that is away is named, by an error of ours."""
     (tmp_path / "shop.sqlite3-idgen").write_text("not a database")
-    with (
-        django_db_blocker.unblock(),
-        empty_sqlite(tmp_path / "shop.sqlite3"),
-        pytest.raises(SegmentUnavailable, match="'default'"),
-    ):
-        usage("t", "hour")
+    with django_db_blocker.unblock(), empty_sqlite(tmp_path / "shop.sqlite3"):
+        with pytest.raises(ConfigurationError, match="'year'"):
+            usage("t", "year")  # type: ignore[arg-type]
+        with pytest.raises(InvalidTag):
+            usage("", "hour")
+        with pytest.raises(SegmentUnavailable, match="'default'"):
+            usage("t", "hour")
 
 
 # --- who was given ids last: it stands in the row, at no further cost -----------------

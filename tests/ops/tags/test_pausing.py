@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pickle
-import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -27,7 +26,7 @@ from django_idgen.process.tags import find_tag
 from django_idgen.sources.database import DatabaseSource
 from django_idgen.sources.pool.scripts import key_of
 from django_idgen.sources.pool.source import PoolSource
-from tests.ops.test_tag_edits import source_of
+from tests.ops.test_tag_edits import locked, source_of
 from tests.places import STEP, idgen_on, make_tables
 from tests.redis_servers import RedisFarm, RedisServer, cache_alias
 from tests.segment_tools import Events
@@ -276,16 +275,6 @@ def test_a_half_migrated_database_names_the_way_out(server_alias: str) -> None:
 
 
 # --- SQLite -----------------------------------------------------------------------------
-
-
-@contextmanager
-def locked(alias: str) -> Iterator[None]:
-    """While somebody else keeps anybody from reading the database."""
-    connections[alias].close()
-    with closing(sqlite3.connect(connections[alias].settings_dict["NAME"])) as other:
-        other.execute("BEGIN EXCLUSIVE")
-        yield
-        other.rollback()
 
 
 def test_a_pause_holds_though_the_row_can_t_be_read(shop: str) -> None:

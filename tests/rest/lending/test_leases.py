@@ -377,6 +377,16 @@ def test_whatever_lease_is_sent_there_is_no_500(
         assert api.post(name, body).status_code in {200, 400, 409}
 
 
+def test_there_is_one_registry_for_an_alias(api: Api) -> None:
+    """Made once, and anew when the settings change."""
+    first = registries["default"]
+    assert registries["default"] is first
+    with override_settings(IDGEN={}):
+        assert registries["default"] is not first
+    with pytest.raises(KeyError):
+        registries["none"]
+
+
 # --- how many worker ids one client may have ------------------------------------------
 
 

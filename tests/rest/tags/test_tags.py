@@ -18,7 +18,7 @@ from django_idgen.models import LeafAlloc
 from django_idgen.process import handlers
 from django_idgen.rest.tags import TagView
 from tests.places import STEP, idgen_on, place
-from tests.rest.tags.people import ADD, CHANGE, VIEW, Person, clerk, client_of
+from tests.rest.tags.people import ADD, CHANGE, LEASES, RELEASE, VIEW, Person, clerk, client_of
 from tests.server_tools import at_once
 
 __all__ = ["place"]
@@ -361,9 +361,11 @@ def test_each_method_takes_its_permission(place: str, client: APIClient) -> None
         ("get", f"{TAGS}t", VIEW),
         ("patch", f"{TAGS}t", CHANGE),
         *[("post", f"{TAGS}t/{what}", CHANGE) for what in ("preload", "skip", "clear")],
+        ("get", "/idgen/leases/", LEASES),
+        ("post", "/idgen/leases/default/1/release", RELEASE),
     ]
     for method, url, permission in asked:
-        others = {VIEW, ADD, CHANGE} - {permission}
+        others = {VIEW, ADD, CHANGE, LEASES, RELEASE} - {permission}
         persons = [Person(), Person(*others), Person(permission)]
         body = {} if method != "get" else None
         nobody, *refused, allowed = [
