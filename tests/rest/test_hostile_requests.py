@@ -26,7 +26,6 @@ from django_idgen.ops.metrics.exporter import Exporter
 from django_idgen.rest.tokens import make_token
 from django_idgen.settings.config import MetricsSettings
 from tests import servers, tiers
-from tests.contrib.old_servers import urls as old_servers
 from tests.rest.forgetting import forget
 
 pytestmark = pytest.mark.django_db(databases="__all__")
@@ -37,15 +36,16 @@ LEAFS = re.compile("/(leaf|some)/api/")
 METRICS = "a-token-of-the-tests"
 
 
-EVERY_URL = (
-    path("idgen/", include("django_idgen.rest.urls")),
-    *old_servers.urlpatterns,
-    path("live", health.live),
-    path("ready", health.ready),
-    path("metrics", django_idgen.ops.metrics.view),
-    path("admin/", admin.site.urls),
-)
-"""All that the package has, and the admin."""
+def every_url() -> tuple[Any, ...]:
+    """All that the package has, and the admin."""
+    return (
+        path("idgen/", include("django_idgen.rest.urls")),
+        path("", include("tests.contrib.old_servers.urls")),
+        path("live", health.live),
+        path("ready", health.ready),
+        path("metrics", django_idgen.ops.metrics.view),
+        path("admin/", admin.site.urls),
+    )
 
 
 class ToPostgres:
@@ -60,9 +60,9 @@ class ToPostgres:
 @pytest.fixture(autouse=True)
 def _everything(no_tags: None, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     servers.require("postgres")
-    settings.ROOT_URLCONF = EVERY_URL
     settings.DATABASE_ROUTERS = [f"{__name__}.ToPostgres"]
     settings.IDGEN = {"GENERATORS": {"default": {}, "second": {}}}
+    settings.ROOT_URLCONF = every_url()
     settings.DEBUG = False
     switched = Exporter(MetricsSettings(token=METRICS, shared=False))
     monkeypatch.setattr(exporter, "start", lambda: switched)
