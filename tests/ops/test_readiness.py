@@ -67,23 +67,21 @@ def keeper() -> LeaseKeeper:
 
 
 def test_a_process_with_a_database_is_ready(place: str) -> None:
-    """Before its first id and after; what is in use is named."""
-    assert now().ready
+    """Before its first id and after; what is in use is named.
+
+    Asking takes no id and no worker id; it leaves no row, no table and no marks file behind.
+    """
+    before = _traces(place)
+    for _ in range(3):
+        assert now().ready
     assert [part.name for part in now().parts] == ["segments"]
+    assert generators.made() == {}
+    assert _traces(place) == before
     next_id()
     found = now()
     assert found.ready, found
     assert [part.name for part in found.parts] == ["segments", "generator:default"]
     assert "s left" in found.parts[1].detail
-
-
-def test_asking_takes_no_id_and_no_worker_id(place: str) -> None:
-    """It leaves no row, no table and no marks file behind."""
-    before = _traces(place)
-    for _ in range(3):
-        assert now().ready
-    assert generators.made() == {}
-    assert _traces(place) == before
 
 
 def _traces(place: str) -> set[str]:
@@ -206,12 +204,22 @@ def own(server: PostgresServer, django_db_blocker: Any) -> Iterator[PostgresServ
 
 
 def test_a_database_that_hangs_is_noticed_in_a_bounded_time(own: PostgresServer) -> None:
-    """A real one, stopped: not ready, without a wait that lasts; ready again when it goes on."""
+    """A real one, stopped: not ready, without a wait that lasts; ready again when it goes on.
+
+    The views answer 503 meanwhile with the names alone; who asks is not looked up in what hangs.
+    """
     until(lambda found: found.ready)
     own.pause()
     found = health.readiness(max_age=0, within=0.5)
     assert set(found.failing) == {"segments", "generator:default"}
     assert not found.answered
+    request = RequestFactory().get("/")
+    request.user = Unknown()  # type: ignore[assignment]
+    answer = health.ready(request)
+    assert answer.status_code == 503
+    assert b"segments" in answer.content
+    assert b"own" not in answer.content
+    assert health.live(request).status_code == 200
     own.resume()
     until(lambda found: found.ready)
 
@@ -232,19 +240,6 @@ class Unknown:
     @property
     def is_staff(self) -> bool:
         raise AssertionError("it asked for the user")
-
-
-def test_views_answer_while_the_database_hangs(own: PostgresServer) -> None:
-    """503 with the names alone; who asks is not looked up in what hangs."""
-    own.pause()
-    request = RequestFactory().get("/")
-    request.user = Unknown()  # type: ignore[assignment]
-    answer = health.ready(request)
-    assert answer.status_code == 503
-    assert b"segments" in answer.content
-    assert b"own" not in answer.content
-    assert health.live(request).status_code == 200
-    own.resume()
 
 
 # --- a process that has taken itself out ---------------------------------------------

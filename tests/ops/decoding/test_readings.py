@@ -89,7 +89,10 @@ def test_each_generator_says_what_it_takes_an_id_for() -> None:
 
 
 def test_what_can_hardly_be_its_id_is_doubted() -> None:
-    """Of the future, of the very beginning, of a worker id not lent, past its bits."""
+    """Of the future, of the very beginning, of a worker id not lent, past its bits.
+
+    Plausible generators come first, whatever their order in the settings.
+    """
     later = packed(when=NOW + timedelta(days=2))
     assert "future: 2026-06-03T12:00:00Z" in by_alias(later)["default"].doubts[0]
     assert "epoch" in by_alias(5)["default"].doubts[0]
@@ -99,10 +102,6 @@ def test_what_can_hardly_be_its_id_is_doubted() -> None:
     assert "34 bits" in short.doubts[0]
     # A stamp may be ahead of the time by a few windows, after a loss.
     assert by_alias(packed(when=NOW + timedelta(days=1, seconds=360)))["default"].is_plausible
-
-
-def test_plausible_generators_come_first() -> None:
-    """Whatever their order in the settings."""
     (found,) = readings(packed("uid"), now=NOW, offline=True)
     assert found.snowflakes[0].alias == "uid"
 

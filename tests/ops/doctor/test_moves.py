@@ -422,18 +422,23 @@ def test_two_projects_leave_a_database(
                 assert min(taken(own, FEW)) > max(before)
 
 
-def test_declining_moves_nothing(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It shows the settings that differ, what it would do, and asks."""
-    with override_settings(IDGEN=idgen(on_database(postgres))):
+def test_declining_moves_nothing(server_alias: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It shows the settings that differ, what it would do, and asks.
+
+    Settings that agree are nothing to tell, nor are those of a namespace that was never used.
+    """
+    with override_settings(IDGEN=idgen(on_database(server_alias))):
+        assert findings("settings", database=[server_alias]) == []
         generators["default"].next_id()
-    before = NamespaceRecord.objects.using(postgres).values().get()
+        assert findings("settings", database=[server_alias]) == []
+    before = NamespaceRecord.objects.using(server_alias).values().get()
     monkeypatch.setattr("builtins.input", lambda _prompt: "n")
-    with override_settings(IDGEN=idgen(on_database(postgres), **NEW_LAYOUT)):
-        code, words = doctor("settings", database=[postgres], fix=True)
+    with override_settings(IDGEN=idgen(on_database(server_alias), **NEW_LAYOUT)):
+        code, words = doctor("settings", database=[server_alias], fix=True)
     assert code == 2
     assert "fields=[['time', 41]" in words
     assert "Nothing was changed" in words
-    assert NamespaceRecord.objects.using(postgres).values().get() == before
+    assert NamespaceRecord.objects.using(server_alias).values().get() == before
 
 
 def test_a_database_that_is_away_may_have_lent_too(postgres: str) -> None:
@@ -444,14 +449,6 @@ def test_a_database_that_is_away_may_have_lent_too(postgres: str) -> None:
     with override_settings(IDGEN=other), one_more(postgres):
         (finding,) = findings("settings", database=[postgres])
     assert "'gone' can't be asked" in finding["todo"]
-
-
-def test_settings_that_agree_are_nothing_to_tell(server_alias: str) -> None:
-    """Nor are those of a namespace that was never used."""
-    with override_settings(IDGEN=idgen(on_database(server_alias))):
-        assert findings("settings", database=[server_alias]) == []
-        generators["default"].next_id()
-        assert findings("settings", database=[server_alias]) == []
 
 
 # --- idgen_skip: after a database was put back ----------------------------------------

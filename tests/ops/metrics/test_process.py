@@ -374,8 +374,11 @@ def scraped() -> Scraped:
 
 @pytest.mark.django_db
 def test_it_is_closed_but_for_the_token_and_for_staff(switched: dict[str, Any]) -> None:
-    """Others are told what to do, and learn nothing else."""
-    assert get(authorization=f"Bearer {TOKEN}").status_code == 200
+    """Others are told what to do, and learn nothing else. It is for reading, and never cached."""
+    right = {"authorization": f"Bearer {TOKEN}"}
+    assert get(**right).status_code == 200
+    assert "no-store" in get(**right)["Cache-Control"]
+    assert exporter.view(RequestFactory().post("/metrics", headers=right)).status_code == 405
     assert get(authorization=f"bearer   {TOKEN} ").status_code == 200
     assert get(Person(staff=True)).status_code == 200
     for wrong in (f"Bearer {TOKEN}x", "Bearer ", "Bearer é", f"Basic {TOKEN}", TOKEN, ""):
@@ -393,14 +396,6 @@ def test_without_a_token_it_is_for_staff_alone(switched: dict[str, Any]) -> None
     for sent in ("Bearer", "Bearer ", "Bearer None"):
         assert get(authorization=sent).status_code == 401
     assert get(Person(staff=True)).status_code == 200
-
-
-@pytest.mark.django_db
-def test_only_reading_is_allowed(switched: dict[str, Any]) -> None:
-    """And no cache keeps an answer."""
-    request = RequestFactory().post("/metrics", headers={"authorization": f"Bearer {TOKEN}"})
-    assert exporter.view(request).status_code == 405
-    assert "no-store" in get(authorization=f"Bearer {TOKEN}")["Cache-Control"]
 
 
 @pytest.mark.django_db

@@ -108,12 +108,16 @@ REFUSED = {
 
 
 def test_what_it_refuses(shop: Shop) -> None:
-    """With the value and the way out; no id is taken and nothing is changed."""
+    """With the value and the way out; no id is taken and nothing is changed. A paused tag, too."""
     for words, said in REFUSED.items():
         with pytest.raises(CommandError, match=said):
             shop.command(*words)
     assert shop.command() == "There are no sequences of idgen_native.\n"
-    assert not LeafAlloc.objects.using(shop.alias).exists()
+    rows = LeafAlloc.objects.using(shop.alias)
+    assert not rows.exists()
+    rows.create(biz_tag=TAG, step=20, paused=True)
+    with pytest.raises(CommandError, match="paused"):
+        shop.command(TAG)
 
 
 def test_mysql_is_refused(mariadb: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,13 +194,6 @@ def test_a_tag_that_is_kept_in_memory_is_refused(postgres: str) -> None:
         del connections.settings["in_memory"]
 
 
-def test_a_paused_tag_gives_no_segment(shop: Shop) -> None:
-    """Neither to a sequence."""
-    LeafAlloc.objects.using(shop.alias).create(biz_tag=TAG, step=20, paused=True)
-    with pytest.raises(CommandError, match="paused"):
-        shop.command(TAG)
-
-
 # --- who looks after the sequences ----------------------------------------------------
 
 
@@ -244,7 +241,7 @@ def test_two_schedulers_at_once(shop: Shop) -> None:
 
 
 def test_a_failure_is_told_after_all_was_done(shop: Shop) -> None:
-    """A paused tag gives nothing; cron hears of it."""
+    """A paused tag gives nothing; cron hears of it. A database that is away is named."""
     half_used(shop)
     LeafAlloc.objects.using(shop.alias).update(paused=True)
     with pytest.raises(UpkeepFailed, match="paused") as failed:
@@ -252,10 +249,6 @@ def test_a_failure_is_told_after_all_was_done(shop: Shop) -> None:
     assert list(failed.value.done) == [NAME]
     with pytest.raises(CommandError, match="Sequences were not all extended"):
         call_command("idgen_upkeep")
-
-
-def test_a_database_that_is_away_is_told(shop: Shop) -> None:
-    """By its alias."""
     with unreachable(shop.alias), pytest.raises(UpkeepFailed, match=f"database {shop.alias}"):
         extend_native()
 

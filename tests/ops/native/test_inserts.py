@@ -178,25 +178,20 @@ def test_a_sequence_that_is_used_up_fast_gets_longer_segments(shop: Shop) -> Non
 
 
 def test_what_mariadb_held_in_reserve_is_skipped_not_repeated(mariadb: str) -> None:
-    """It says so: with a longer segment the server reads ten values ahead."""
+    """It says so: with a longer segment the server reads ten values ahead.
+
+    A hundredth of the segment, also of one that is shorter or longer than the first.
+    """
     with on(mariadb) as shop:
         shop.command(TAG, "--length", "1000")
         assert shop.insert(501)[-1] == 501
         said = shop.command("--extend")
         assert "nothing is skipped; MariaDB also skips what it held in reserve" in said
         assert shop.insert() == [511]
-
-
-def test_the_reserve_of_mariadb_follows_the_length(mariadb: str) -> None:
-    """A hundredth of the segment, also of one that is shorter or longer than the first."""
-    with on(mariadb) as shop:
-        shop.command(TAG)
-        shop.command(TAG, "--renew", "--length", "1000")
-        shop.insert()
-        assert shop.position().left == 990
-        shop.command(TAG, "--renew", "--length", "50000")
-        shop.insert()
-        assert shop.position().left == 49_500
+        for length, left in (("1000", 990), ("50000", 49_500)):
+            shop.command(TAG, "--renew", "--length", length)
+            shop.insert()
+            assert shop.position().left == left
 
 
 def test_a_crash_after_the_fetch_wastes_the_segment(

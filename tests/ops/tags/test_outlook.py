@@ -55,7 +55,7 @@ def measured(server_alias: str) -> Iterator[str]:
 
 
 def test_what_is_known_of_a_tag(measured: str) -> None:
-    """Its row, and what follows from it."""
+    """Its row, and what follows from it; of a segment that should be used up, not less than 0 s."""
     found = outlook("t")
     assert (found.tag, found.database) == ("t", measured)
     assert (found.max_id, found.step, found.paused, found.rate) == (9001, 1000, False, 10.0)
@@ -66,10 +66,6 @@ def test_what_is_known_of_a_tag(measured: str) -> None:
     assert found.range_left is not None
     assert found.range_left / YEAR > 1e10
     assert (found.pooled, found.pool_left) == (None, None)
-
-
-def test_a_segment_that_should_be_used_up_has_nothing_left(measured: str) -> None:
-    """Not less than nothing."""
     change(measured, fetched_ids=100)
     assert outlook("t").segment_left == 0.0
 
@@ -82,8 +78,10 @@ def test_a_tag_that_nobody_uses_any_more_slows_down(measured: str) -> None:
 
 
 def test_without_a_rate_nothing_is_forecast(server_alias: str) -> None:
-    """A new tag: what is not known is not said to be 0 seconds."""
+    """A new tag: what is not known is not said to be 0 seconds. Asking makes none."""
     with source_of(database=server_alias):
+        with pytest.raises(TagUnknown):
+            outlook("t")
         make_tag("t", step=5)
         found = outlook("t")
         assert (found.rate, found.segment_left, found.range_left) == (0.0, None, None)
@@ -156,12 +154,6 @@ def test_rows_that_are_not_this_project_s_are_shown_as_they_are(server_alias: st
     assert outlooks([], server_alias) == {}
 
 
-def test_an_unknown_tag_has_no_outlook(place: str) -> None:
-    """It is not made by asking."""
-    with pytest.raises(TagUnknown):
-        outlook("unknown")
-
-
 # --- what was taken over time, from the history ---------------------------------------
 
 
@@ -210,11 +202,14 @@ def test_a_fetch_counts_now_in_a_project_without_time_zones(recorded: str, setti
 
 
 def test_a_bucket_has_what_was_taken_in_it(recorded: str) -> None:
-    """Of that tag alone, on each kind of database, to the second."""
+    """Of that tag alone, on each kind of database, to the second.
+
+    What goes into the pool counts when it is fetched: nothing says when it is taken out.
+    """
     taken(recorded, 0, 1, 101)
     taken(recorded, 56, 101, 201)  # the minute's first second
     taken(recorded, 57, 201, 206)
-    taken(recorded, 3000, 206, 213)
+    taken(recorded, 3000, 206, 213, holder="pool")
     taken(recorded, 0, 1, 1001, tag="other")
     hour = usage("t", "hour", now=NOW)
     assert hour.recorded
@@ -234,13 +229,6 @@ def test_the_buckets_follow_each_other_up_to_now(recorded: str) -> None:
         for one, following in pairwise(buckets):
             assert following.start - one.start == timedelta(seconds=seconds)
         assert timedelta(0) <= NOW - buckets[-1].start < timedelta(seconds=seconds)
-
-
-def test_ids_for_the_pool_count_when_they_are_fetched(recorded: str) -> None:
-    """Nothing says when they are taken out."""
-    taken(recorded, 1200, 1, 1001, holder="pool")
-    taken(recorded, 600, 1001, 1301)
-    assert filled(usage("t", "hour", now=NOW)) == {-11: 300, -21: 1000}
 
 
 def test_ids_of_a_shard_are_counted_not_their_distance(recorded: str) -> None:
@@ -336,20 +324,18 @@ def test_a_fetch_says_who_when_and_how_many(place: str) -> None:
 
 
 def test_the_careful_path_says_it_too(server_alias: str) -> None:
-    """At the end of all ids, where a fetch is shorter than its step."""
+    """At the end of all ids, where a fetch is shorter than its step.
+
+    Ids are counted, not their distance, of a tag that comes from several databases.
+    """
     source = DatabaseSource(default_step=10, database=server_alias)
     source.fetch("t")
     LeafAlloc.objects.using(server_alias).update(max_id=MAX_ID - 4, holder="")
     segment = source.fetch("t")
     assert (row(server_alias).holder, row(server_alias).fetched_ids) == (process_label(), 4)
     assert len(segment.ids()) == 4
-
-
-def test_ids_are_counted_not_their_distance(server_alias: str) -> None:
-    """Of a tag that comes from several databases."""
-    source = DatabaseSource(default_step=10, database=server_alias)
-    source.fetch("t")
-    LeafAlloc.objects.using(server_alias).update(delta=4, remainder=3, largest_step=10_000)
+    rows = LeafAlloc.objects.using(server_alias)
+    rows.update(max_id=101, delta=4, remainder=3, largest_step=10_000)
     assert len(source.fetch("t").ids()) == row(server_alias).fetched_ids == 10
 
 
