@@ -93,13 +93,6 @@ def test_when_all_are_held_it_is_m_01(client: Client, settings: Any) -> None:
     assert (error["code"], error["errors"]) == ("M-01", [])
 
 
-def test_an_instance_without_one_is_m_02(client: Client) -> None:
-    """HTTP 400."""
-    for method in ("patch", "delete"):
-        answer = getattr(client, method)("/cosid/machines/shop?instanceId=nobody&stable=true")
-        assert (answer.status_code, answer.json()["code"]) == (400, "M-02")
-
-
 BAD = [
     "machineBit=&instanceId=a",
     "instanceId=a",
@@ -125,13 +118,19 @@ BAD = [
 
 
 def test_bad_parameters_are_named(db: None) -> None:
-    """HTTP 400, and nothing is lent: among them a guard longer than ours, or none at all."""
+    """HTTP 400, and nothing is lent: among them a guard longer than ours, or none at all.
+
+    So an instance without a machine id is M-02.
+    """
     named = {"machineBit", "instanceId", "stable", "safeGuardDuration"}
     for query in BAD:
         answer = Client().post(f"/open/cosid/machines/shop?{query}")
         assert (answer.status_code, answer.json()["code"]) == (400, "400"), answer.content
         assert any(name in answer.json()["msg"] for name in named), query
     assert Client().patch("/open/cosid/machines/shop?instanceId=a").status_code == 400
+    for method in ("patch", "delete"):
+        answer = getattr(Client(), method)("/open/cosid/machines/shop?instanceId=a&stable=true")
+        assert (answer.status_code, answer.json()["code"]) == (400, "M-02")
 
 
 def test_namespaces_are_those_of_the_mount(client: Client) -> None:
@@ -155,9 +154,12 @@ def test_a_user_borrows_no_machine_id(user: Callable[..., Client]) -> None:
 
 
 def test_a_distributor_makes_its_tag_for_who_may(
-    client: Client, user: Callable[..., Client], db: None
+    user: Callable[..., Client], settings: Any, db: None
 ) -> None:
-    """It begins above the offset, with the client's step; a second one finds it as it is."""
+    """It begins above the offset, with the client's step; a second one finds it as it is.
+
+    Where the setting says so, anybody makes one.
+    """
     may_not = make_token("t", tags=["shop.*"])[1]
     client = Client(headers={"Authorization": f"Bearer {may_not}"})
     url = "/cosid/segments/distributor/shop/orders?offset=100&step=10"
@@ -170,10 +172,6 @@ def test_a_distributor_makes_its_tag_for_who_may(
     again = client.post("/cosid/segments/distributor/shop/orders?offset=0&step=50")
     assert (again.status_code, again.content) == (200, b"100")
     assert client.patch("/cosid/segments/shop/orders?step=10").content == b"110"
-
-
-def test_where_tags_are_made_a_distributor_makes_one(client: Client, settings: Any) -> None:
-    """As the setting says."""
     settings.IDGEN = {**settings.IDGEN, "REST": {"make_tags": True}}
     one = Client().post("/open/cosid/segments/distributor/shop/new?offset=0&step=20")
     assert (one.status_code, one.content) == (200, b"0")

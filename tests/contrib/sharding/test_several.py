@@ -117,13 +117,24 @@ def test_threads_and_processes_alike_share_no_id(shards: list[str]) -> None:
 
 
 def test_a_dead_database_is_passed_over(shards: list[str]) -> None:
-    """Hazard 26: the others go on, for a known tag and for a new one; it is back by itself."""
+    """Hazard 26: the others go on, for a known tag and for a new one; it is back by itself.
+
+    Where all are dead, the error names each and chains the cause; ids come back with any of them.
+    """
     source = source_of(shards[:2])
     before = fetch_rising(source, 4)
     with away(shards[0]):
         during = [source.fetch("t") for _ in range(4)] + [source.fetch("new")]
     assert {segment.start % 2 for segment in during} == {1}
     assert_disjoint(before + during[:-1])
+    with (
+        away(shards[0]),
+        away(shards[1]),
+        pytest.raises(SegmentUnavailable, match=r"'east'.*'west'|'west'.*'east'") as caught,
+    ):
+        source.fetch("t")
+    assert isinstance(caught.value.__cause__, SegmentUnavailable)
+    assert source.fetch("t").start
 
 
 def test_a_dead_database_is_tried_again_in_the_background(
@@ -188,20 +199,6 @@ def test_it_is_left_after_a_second(shards: list[str], note_waits: Callable[[], W
     assert SKIP_AFTER <= 1
     assert sorted(waits[:2]) == [(shards[0], SKIP_AFTER), (shards[1], SKIP_AFTER)]
     assert sorted(waits[2:]) == [(shards[0], None), (shards[1], None)]
-
-
-def test_all_of_them_dead_is_said_of_each(shards: list[str]) -> None:
-    """The error names every database and chains the cause; ids come back with any of them."""
-    source = source_of(shards[:2])
-    fetch_rising(source, 2)
-    with (
-        away(shards[0]),
-        away(shards[1]),
-        pytest.raises(SegmentUnavailable, match=r"'east'.*'west'|'west'.*'east'") as caught,
-    ):
-        source.fetch("t")
-    assert isinstance(caught.value.__cause__, SegmentUnavailable)
-    assert source.fetch("t").start
 
 
 # --- settings that differ ----------------------------------------------------------------------
