@@ -147,7 +147,6 @@ def _sent(source: ServerSource, connection: object) -> list[str]:
 
 
 OUTAGE = 1200.0
-START = datetime(2026, 1, 1, tzinfo=UTC)
 rates = st.floats(0, 1e6)
 stocks = st.integers(0, 10**12)
 outages = st.floats(0, 86_400)

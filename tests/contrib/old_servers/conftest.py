@@ -14,7 +14,7 @@ from django_idgen.models import LeafAlloc
 from django_idgen.process.tags import find_tag
 from django_idgen.rest.tokens import make_token
 from tests.contrib.sharding.conftest import _shards, shards
-from tests.rest.forgetting import forget
+from tests.rest.forgetting import new_service
 
 __all__ = ["_shards", "shards"]
 
@@ -25,11 +25,7 @@ TAG = "orders"
 def _nothing_known(request: pytest.FixtureRequest, settings: Any) -> Iterator[None]:
     settings.ROOT_URLCONF = "tests.contrib.old_servers.urls"
     settings.IDGEN = {"GENERATORS": {"default": {}, "second": {}}}
-    forget()
-    if "db" in request.fixturenames:
-        request.getfixturevalue("no_tags")
-    yield
-    forget()
+    yield from new_service(request)
 
 
 @pytest.fixture

@@ -48,6 +48,11 @@ def test_an_unknown_name_is_an_error(tag: str) -> None:
         assert answer.status_code in (400, 404), name
         assert set(answer.json()) == {"code", "msg", "errors"}
         assert answer.json()["errors"] == []
+    long = f"{'x' * 100}/{'y' * 100}"
+    for path in ("a/b", "%00/b", "a/%00", long, "a/%F0%9F%98%80", "a/b/c"):
+        for method, url in (("patch", "segments"), ("post", "segments/distributor")):
+            answer = getattr(Client(), method)(f"/open/cosid/{url}/{path}?step=10")
+            assert answer.status_code in (400, 404), path
     assert marks() == {TAG: 1}
 
 
@@ -254,17 +259,6 @@ def test_bad_steps_and_offsets_are_named(tag: str) -> None:
         assert answer.status_code == 400, offset
         assert "offset" in answer.json()["msg"]
     assert marks() == {TAG: 1, "shop.orders": 1}
-
-
-def test_odd_names_are_unknown(tag: str) -> None:
-    """400 or 404, and nothing is made."""
-    long = f"{'x' * 100}/{'y' * 100}"
-    for path in ("a/b", "%00/b", "a/%00", long, "a/%F0%9F%98%80", "a/b/c"):
-        answer = Client().patch(f"/open/cosid/segments/{path}?step=10")
-        assert answer.status_code in (400, 404), path
-        answer = Client().post(f"/open/cosid/segments/distributor/{path}?step=10")
-        assert answer.status_code in (400, 404), path
-    assert marks() == {TAG: 1}
 
 
 def test_the_end_of_the_ids_is_an_error(shards: list[str], settings: Any) -> None:

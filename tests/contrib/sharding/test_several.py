@@ -303,17 +303,16 @@ def test_impossible_options_are_refused(options: dict[str, Any], words: str) -> 
 
 
 def test_several_databases_need_the_source_for_that(shards: list[str]) -> None:
-    """A list of them, or a router that returns one, is refused by name."""
+    """A list of them, or a router that returns one, is refused by name.
+
+    SQLite can't be one of them: its marks are in a file of one host.
+    """
     with pytest.raises(ConfigurationError, match="ShardedSource"):
         DatabaseSource(default_step=10, database=shards[:2])
     with pytest.raises(ConfigurationError, match="ShardedSource"):
         DatabaseSource(default_step=10, router=lambda _tag: shards[:2]).fetch("t")
     with pytest.raises(ConfigurationError, match="'databases' or 'router'"):
         ShardedSource(default_step=10)
-
-
-def test_sqlite_can_not_be_one_of_several(shards: list[str], django_db_blocker: Any) -> None:
-    """Its marks are in a file of one host."""
     with pytest.raises(ConfigurationError, match="SQLite"):
         source_of([shards[0], "default"]).fetch("t")
 

@@ -69,12 +69,12 @@ def mark_of(alias: str, tag: str = "t") -> int:
     return max(row(alias, tag).max_id, source.marks(tag).max_id(tag))
 
 
-def all_that_is_held(tag: str = "t") -> list[int]:
-    """What comes out of a paused tag yet."""
+def held_by(generator: Any) -> list[int]:
+    """What it gives out until it is refused."""
     ids: list[int] = []
     for _ in range(10_000):
         try:
-            ids.append(segments[tag].next_id())
+            ids.append(generator.next_id())
         except TagPaused:
             return ids
     raise AssertionError("it gives out ids on and on")
@@ -92,7 +92,7 @@ def test_what_is_held_is_used_up_and_nothing_more_is_given(patient: str) -> None
     for _ in range(2):
         assert pause_tag("t").paused
     mark = row(patient).max_id
-    ids = [first, *all_that_is_held()]
+    ids = [first, *held_by(segments["t"])]
     assert ids == list(range(1, len(ids) + 1))
     assert len(ids) >= STEP
     for _ in range(3):
@@ -161,7 +161,7 @@ def test_it_is_no_failure_and_told_once(patient: str) -> None:
     try:
         segments["t"].next_id()
         pause_tag("t")
-        all_that_is_held()
+        held_by(segments["t"])
         for _ in range(5):
             with pytest.raises(TagPaused):
                 segments["t"].next_id()

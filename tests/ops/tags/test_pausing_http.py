@@ -22,13 +22,12 @@ from django_idgen.ops.tags.edits import make_tag, pause_tag, resume_tag
 from django_idgen.process import handlers
 from django_idgen.rest.tags import KNOWN_TAGS
 from django_idgen.sources.http import HttpSource
+from tests.ops.tags.test_pausing import ENDLESS, held_by
+from tests.places import STEP
 from tests.remote.service import SECRET, one_token, service
 from tests.rest.tags.people import CHANGE, VIEW, Person, clerk, client_of
 
 pytestmark = pytest.mark.urls("tests.remote.urls")
-STEP = 20
-ENDLESS = 400.0
-"""Seconds, longer than a test may take: who waits for an id instead of being told fails it."""
 TAG = "/idgen/tags/orders"
 
 
@@ -159,17 +158,6 @@ def url(postgres: str) -> Iterator[str]:
     with service(idgen) as made:
         HttpSource(base_urls=made, token=SECRET, timeout=60).fetch("orders")
         yield made
-
-
-def held_by(generator: Any) -> list[int]:
-    """What it gives out until it is refused."""
-    ids: list[int] = []
-    for _ in range(1000):
-        try:
-            ids.append(generator.next_id())
-        except TagPaused:
-            return ids
-    raise AssertionError("it gives out ids on and on")
 
 
 def test_a_client_of_a_service_is_told_the_same(url: str) -> None:
