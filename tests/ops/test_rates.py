@@ -83,7 +83,8 @@ def test_fetches_measure_the_tag(server_alias: str) -> None:
 
 
 def test_it_can_be_measured_from_outside(server_alias: str) -> None:
-    """By a pool, which knows what of it lies in stock."""
+    """By a pool, which knows what of it lies in stock. A database in memory keeps no rates."""
+    assert DatabaseSource(default_step=10).record_rate("t", 1, START) == 0.0
     source = ServerSource(alias=server_alias, default_step=600, measures=False)
     assert source.record_rate("t", 1, START) == 0.0
     source.fetch("t")
@@ -107,11 +108,6 @@ def test_a_rate_of_fetches_is_named_so(server_alias: str) -> None:
         assert [("fetch_rate" in each, "rate" in each) for each in told] == [(True, False)] * 3
     assert "tag_fetch_rate" in SHARED
     assert "tag_rate" not in SHARED
-
-
-def test_a_database_in_memory_keeps_no_rates() -> None:
-    """It has no second file in which they could stand."""
-    assert DatabaseSource(default_step=10).record_rate("t", 1, START) == 0.0
 
 
 def test_an_ordinary_fetch_is_one_update_and_one_select(server_alias: str) -> None:

@@ -95,19 +95,16 @@ def test_a_new_tag_follows_the_division_of_its_database(shards: list[str]) -> No
     assert (known.delta, known.remainder) == (2, 1)
 
 
-def test_a_tag_that_one_database_has_is_there(shards: list[str]) -> None:
-    """Whoever used it first may not have come to all of them yet."""
-    with source_of(databases=shards[:2]):
-        segments["t"].next_id()
-        with pytest.raises(tag_edits.TagExists):
-            tag_edits.make_tag("t", step=4)
-
-
 def test_an_edit_reaches_all_databases(shards: list[str]) -> None:
-    """A step, a description; and a skip, also where the tag has no row yet."""
+    """A step, a description; and a skip, also where the tag has no row yet.
+
+    A tag that one database has is there: who used it first may not have come to all of them.
+    """
     two = shards[:2]
     with source_of(databases=two):
         segments["t"].next_id()
+        with pytest.raises(tag_edits.TagExists):
+            tag_edits.make_tag("t", step=4)
         found = tag_rows.find_tag("t")
         assert found is not None
         (only,) = found.rows
@@ -238,10 +235,12 @@ def test_on_sqlite_the_mark_itself_is_set_and_raised(
         tag_edits.make_tag("t", step=3, max_id=7000)
         with locked("default"):
             assert segments["t"].next_ids(4) == [7000, 7001, 7002, 7003]
-        tag_edits.skip_tag("t", most=MOST, to=9000)
-        segments["t"].clear()
+        tag_edits.make_tag("u", step=3)
+        segments["u"].next_id()  # one of several: no preload is under way
+        tag_edits.skip_tag("u", most=MOST, to=7000)
+        segments["u"].clear()
         with locked("default"):
-            assert segments["t"].next_id() == 9000
+            assert segments["u"].next_id() == 7000
 
 
 @pytest.mark.django_db
@@ -309,12 +308,17 @@ def test_a_row_that_moved_on_meanwhile_is_not_set_back(place: str) -> None:
 
 
 def test_what_was_skipped_was_not_used(place: str) -> None:
-    """A forecast measures anew, rather than take the skip for consumption."""
+    """A forecast measures anew, rather than take the skip for consumption.
+
+    Where there is no pool it is said so: None, not a number.
+    """
     segments["t"].next_id()  # one of many: no preload is under way
     tag_edits.skip_tag("t", most=MOST, by=50_000)
     row = LeafAlloc.objects.using(place).get(pk="t")
     assert row.measured_at is None
     assert row.rate == 0
+    assert tag_edits.fill_pool(row) is None
+    assert tag_edits.clear_pool("t") is None
 
 
 def test_tags_that_are_kept_elsewhere_are_left_alone() -> None:
@@ -351,10 +355,3 @@ def test_a_pool_is_filled_and_emptied(postgres: str, redis: str) -> None:
         assert pool.stocks(["pooled"])["pooled"].ids == 0
         assert segments["pooled"].next_id() == 5000
         pool.clear(["pooled"])
-
-
-def test_without_a_pool_there_is_none(place: str) -> None:
-    """None, not a number."""
-    tag = tag_edits.make_tag("t", step=5)
-    assert tag_edits.fill_pool(tag.first) is None
-    assert tag_edits.clear_pool("t") is None
