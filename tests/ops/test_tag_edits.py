@@ -200,6 +200,8 @@ def test_a_tag_is_made_where_the_router_leads(shards: list[str]) -> None:
         for number, tag in enumerate(("a", "b", "shared.t")):
             tag_edits.make_tag(tag, step=10 - number, max_id=5)
         assert [segments[tag].next_id() for tag in ("a", "b")] == [5, 5]
+        shared = segments["shared.t"].next_ids(50)
+        assert shared == sorted(set(shared))
         with pytest.raises(ConfigurationError):
             tag_edits.make_tag("n", step=1)
         listed = {tag.name: list(tag.rows) for tag in _all(ordering="tag")}

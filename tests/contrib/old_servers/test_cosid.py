@@ -18,7 +18,7 @@ from tests.places import empty_place as empty_place
 from tests.places import idgen_on
 
 from .conftest import TAG, asking, assert_never_cached, marks
-from .old_clients import CosIdMachine, CosIdSegments
+from .old_clients import CosIdMachine
 
 MACHINE = "machineBit=10&instanceId=10.0.0.1:80&stable=false&safeGuardDuration=PT5M"
 
@@ -181,19 +181,6 @@ def test_a_distributor_makes_its_tag_for_who_may(
     one = Client().post("/open/cosid/segments/distributor/shop/new?offset=0&step=20")
     assert (one.status_code, one.content) == (200, b"0")
     assert Client().patch("/open/cosid/segments/shop/new?step=20").content == b"20"
-
-
-def test_ranges_are_disjoint_from_our_own(db: None) -> None:
-    """Shorter and longer ones than the row's step."""
-    LeafAlloc.objects.create(biz_tag="shop.orders", step=1000)
-    ask = asking(Client(), "/open")
-    ids: list[int] = []
-    for step in (1, 7, 1000, 2500):
-        clients = [CosIdSegments(ask, "shop/orders", step) for _ in range(3)]
-        ids += [client.next_id() for _ in range(2 * step) for client in clients]
-        ids += segments["shop.orders"].next_ids(1500)
-        ids += [client.next_id() for _ in range(step) for client in clients]
-    assert len(set(ids)) == len(ids)
 
 
 @pytest.fixture

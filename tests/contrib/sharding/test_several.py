@@ -13,7 +13,6 @@ import pytest
 from django.db import connections, transaction
 from django.test import override_settings
 
-from django_idgen import segments
 from django_idgen.checks import check_settings
 from django_idgen.contrib.sharding import ShardedSource
 from django_idgen.contrib.sharding import source as several
@@ -404,26 +403,6 @@ def test_each_tag_comes_from_the_database_that_the_router_names(shards: list[str
     ids = [number for segment in shared for number in segment.ids()]
     assert len(ids) == len(set(ids)) == 60
     assert [tags(alias) for alias in shards] == [["a"], ["shared.t"], ["shared.t"], ["b", "c"]]
-
-
-def test_the_settings_name_the_router(shards: list[str]) -> None:
-    """By its dotted path; the tags of a process go where it says, each in order."""
-    options = {"router": PATH}
-    idgen: dict[str, Any] = {
-        "SEGMENTS": {
-            "SOURCE": {
-                "BACKEND": "django_idgen.contrib.sharding.ShardedSource",
-                "OPTIONS": options,
-            },
-            "OPTIONS": {"timeout": 30},
-        }
-    }
-    with override_settings(IDGEN=idgen):
-        used = ("a", "b", "shared.u")
-        taken = {tag: [segments[tag].next_id() for _ in range(3500)] for tag in used}
-    assert taken["a"] == taken["b"] == list(range(1, 3501))
-    assert taken["shared.u"] == sorted(set(taken["shared.u"]))
-    assert [tags(alias) for alias in shards] == [["a"], ["shared.u"], ["shared.u"], ["b"]]
 
 
 def test_a_database_is_in_one_list(shards: list[str]) -> None:

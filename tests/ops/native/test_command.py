@@ -22,9 +22,9 @@ from django_idgen.models import LeafAlloc
 from django_idgen.ops.native import extend_native
 from tests.app.models import Invoice, Receipt
 from tests.ops.doctor.asking import findings, mended
-from tests.ops.native.conftest import TAG, Route, Shop, on, unless_busy
+from tests.ops.native.conftest import TAG, Route, Shop, on
 from tests.places import idgen_on
-from tests.server_tools import at_once, unreachable
+from tests.server_tools import unreachable
 
 PAGE = Path(__file__).parents[3] / "docs" / "native.md"
 SQL = re.compile(r"```sql\n(.*?)```", re.DOTALL)
@@ -230,14 +230,6 @@ def test_the_command_for_cron_does_it(shop: Shop, capsys: pytest.CaptureFixture[
     half_used(shop)
     call_command("idgen_upkeep")
     assert '"extended": "app_invoice.id' in capsys.readouterr().out
-
-
-def test_two_schedulers_at_once(shop: Shop) -> None:
-    """One of them extends, the other has nothing to do; or says that it was in use."""
-    half_used(shop)
-
-    done = at_once(3, lambda _number: unless_busy(lambda: json.dumps(extend_native())))
-    assert sum("extended" in said for said in done) == 1
 
 
 def test_a_failure_is_told_after_all_was_done(shop: Shop) -> None:

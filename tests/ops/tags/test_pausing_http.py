@@ -161,25 +161,23 @@ def url(postgres: str) -> Iterator[str]:
 
 
 def test_a_client_of_a_service_is_told_the_same(url: str) -> None:
-    """It uses up what it holds; then it is told at once, and goes on after the resume."""
+    """It uses up what it holds; then it is told at once, and goes on after the resume.
+
+    The service is not passed over for it: other tags are lent by it meanwhile.
+    """
     with IdClient(url, token=SECRET, wait=ENDLESS) as client:
         first = client.segments["orders"].next_id()
         pause_tag("orders")
         ids = [first, *held_by(client.segments["orders"])]
         assert len(set(ids)) == len(ids) >= STEP
+        source = HttpSource(base_urls=url, token=SECRET, timeout=20)
+        for _ in range(2):
+            with pytest.raises(TagPaused):
+                source.fetch("orders")
+            assert source.fetch("others").tag == "others"
+        source.close()
         resume_tag("orders")
         assert client.segments["orders"].next_id() > max(ids)
-
-
-def test_the_service_is_not_passed_over_for_it(url: str) -> None:
-    """The address stays up: other tags are lent by it meanwhile."""
-    source = HttpSource(base_urls=url, token=SECRET, timeout=20)
-    pause_tag("orders")
-    for _ in range(2):
-        with pytest.raises(TagPaused):
-            source.fetch("orders")
-        assert source.fetch("others").tag == "others"
-    source.close()
 
 
 # --- earlier servers' forms -------------------------------------------------------------

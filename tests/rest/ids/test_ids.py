@@ -484,17 +484,15 @@ def test_a_body_without_a_length_is_not_passed_over_under_asgi(secret: str, tag:
 
 
 def test_headers_that_are_refused(ask: Asking, untouched: Untouched) -> None:
-    """A charset that Django would decode the query with; types of answers that there are not."""
+    """A charset that Django would decode the query with; types of answers that there are not.
+
+    A length that is no number, or one that no body has.
+    """
     for charset in ("utf-16", "cp037"):
         headers = {"Content-Type": f"text/plain; charset={charset}"}
         assert ask("get", f"{URL}?count=1", headers=headers).status_code == 415
     for accept in ("text/plain", "image/png;q=0.3", "nonsense"):
         assert ask("get", URL, headers={"Accept": accept}).status_code == 406
-    untouched()
-
-
-def test_a_length_that_is_none_is_refused(ask: Asking, untouched: Untouched) -> None:
-    """No number, or one that no body has."""
     for length in ("-1", "1.5", "x", "\u0661", "9" * 5000, "1_0"):
         told = {"content_type": JSON, "CONTENT_LENGTH": length}
         answer = ask("generic", "POST", path=URL, data=b"{}", **told)
