@@ -74,16 +74,6 @@ def test_a_machine_id_to_the_byte(client: Client) -> None:
     )
 
 
-def test_instances_have_machine_ids_of_their_own(client: Client) -> None:
-    """And one that asks again has the same, stable or not."""
-    instances = [CosIdMachine(asking(client), "shop", f"i{n}", n % 2 == 0) for n in range(40)]
-    assert all(instance.start() for instance in instances)
-    given = [instance.machine for instance in instances]
-    assert len(set(given)) == 40
-    assert all(instance.start() for instance in instances)
-    assert [instance.machine for instance in instances] == given
-
-
 def test_when_all_are_held_it_is_m_01(client: Client, settings: Any) -> None:
     """HTTP 400, naming the way out."""
     leases = {"LEASES": {"OPTIONS": {"workers": [0, 4]}}}
