@@ -8,7 +8,7 @@ __all__ = ["BREAKS"]
 
 FILE = "django_idgen/ops/native.py"
 INSERTS = "tests/ops/native/test_inserts.py"
-UPKEEP = "tests/ops/native/test_upkeep.py"
+UPKEEP = "tests/ops/native/test_command.py"
 
 BREAKS = (
     Break(

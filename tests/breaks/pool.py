@@ -10,7 +10,7 @@ LUA = "django_idgen/sources/pool/lua"
 POOL = "django_idgen/sources/pool/source.py"
 TESTS = "tests/sources/pool/test_pool.py"
 LOSSES = "tests/sources/pool/test_losses.py"
-PAUSING = "tests/ops/tags/test_pausing_pool.py"
+PAUSING = "tests/ops/tags/test_pausing.py"
 
 BREAKS = (
     Break(

@@ -13,8 +13,8 @@ MOUNTING = "django_idgen/contrib/old_servers/mounting.py"
 COSID = "django_idgen/contrib/old_servers/cosid.py"
 LEASES = "django_idgen/rest/lending.py"
 HIDDEN = "tests/contrib/old_servers/test_redaction.py"
-BAD = "tests/rest/ids/test_bad_input.py"
-OFTEN = "tests/rest/ids/test_throttles.py"
+BAD = "tests/rest/ids/test_ids.py"
+OFTEN = "tests/rest/ids/test_callers.py"
 MOUNTED = "tests/contrib/old_servers/test_mounting.py"
 
 BREAKS = (

@@ -7,10 +7,10 @@ from .definition import Break
 __all__ = ["BREAKS"]
 
 NAMES = "tests/db/test_exact_names.py"
-ENDS = "tests/rest/tokens/test_ends.py"
+ENDS = "tests/rest/tokens/test_tokens.py"
 FLOORS = "tests/rest/lending/test_segments.py"
 LOOKUPS = "tests/admin/test_url_lookups.py"
-QUOTA = "tests/rest/lending/test_quota.py"
+QUOTA = "tests/rest/lending/test_leases.py"
 
 BREAKS = (
     Break(

@@ -500,6 +500,6 @@ BREAKS = (
         "django_idgen/management/commands/idgen_skip.py",
         '    return skip_of_new_tags(project, options["by"])\n',
         "    return 0\n",
-        ("tests/ops/doctor/test_skip.py::test_new_tags_start_higher_where_no_tag_is_left",),
+        ("tests/ops/doctor/test_moves.py::test_new_tags_start_higher_where_no_tag_is_left",),
     ),
 )

@@ -14,16 +14,29 @@ from django.db import connections
 from django.test import RequestFactory, override_settings
 
 from django_idgen import generators, next_id, segments
-from django_idgen.core.errors import ClockSkewed, LeaseLost, NamespaceMismatch, NoFreeWorker
+from django_idgen.core.errors import (
+    ClockSkewed,
+    ConfigurationError,
+    LeaseLost,
+    NamespaceMismatch,
+    NoFreeWorker,
+    RegistryUnavailable,
+    SegmentUnavailable,
+)
 from django_idgen.core.keeper import LeaseKeeper
 from django_idgen.ops import health, probes
 from django_idgen.ops.health import Readiness
 from django_idgen.ops.probes import Probes
+from django_idgen.process import handlers
 from django_idgen.sources.memory import MemorySource
+from tests import servers
 from tests.own_servers import pointing_at
 from tests.places import idgen_on
 from tests.private_postgres import PostgresServer, postgres_farm
+from tests.redis_servers import RedisFarm, cache_alias
 from tests.rest.tags.people import Person
+from tests.server_tools import unreachable
+from tests.sources.pool.test_project import project
 
 PATIENCE = 60
 """Seconds that a loaded machine may take; never reached when all is well."""
@@ -56,23 +69,21 @@ def keeper() -> LeaseKeeper:
 
 
 def test_a_process_with_a_database_is_ready(place: str) -> None:
-    """Before its first id and after; what is in use is named."""
-    assert now().ready
+    """Before its first id and after; what is in use is named.
+
+    Asking takes no id and no worker id; it leaves no row, no table and no marks file behind.
+    """
+    before = _traces(place)
+    for _ in range(3):
+        assert now().ready
     assert [part.name for part in now().parts] == ["segments"]
+    assert generators.made() == {}
+    assert _traces(place) == before
     next_id()
     found = now()
     assert found.ready, found
     assert [part.name for part in found.parts] == ["segments", "generator:default"]
     assert "s left" in found.parts[1].detail
-
-
-def test_asking_takes_no_id_and_no_worker_id(place: str) -> None:
-    """It leaves no row, no table and no marks file behind."""
-    before = _traces(place)
-    for _ in range(3):
-        assert now().ready
-    assert generators.made() == {}
-    assert _traces(place) == before
 
 
 def _traces(place: str) -> set[str]:
@@ -195,12 +206,22 @@ def own(server: PostgresServer, django_db_blocker: Any) -> Iterator[PostgresServ
 
 
 def test_a_database_that_hangs_is_noticed_in_a_bounded_time(own: PostgresServer) -> None:
-    """A real one, stopped: not ready, without a wait that lasts; ready again when it goes on."""
+    """A real one, stopped: not ready, without a wait that lasts; ready again when it goes on.
+
+    The views answer 503 meanwhile with the names alone; who asks is not looked up in what hangs.
+    """
     until(lambda found: found.ready)
     own.pause()
     found = health.readiness(max_age=0, within=0.5)
     assert set(found.failing) == {"segments", "generator:default"}
     assert not found.answered
+    request = RequestFactory().get("/")
+    request.user = Unknown()  # type: ignore[assignment]
+    answer = health.ready(request)
+    assert answer.status_code == 503
+    assert b"segments" in answer.content
+    assert b"own" not in answer.content
+    assert health.live(request).status_code == 200
     own.resume()
     until(lambda found: found.ready)
 
@@ -221,19 +242,6 @@ class Unknown:
     @property
     def is_staff(self) -> bool:
         raise AssertionError("it asked for the user")
-
-
-def test_views_answer_while_the_database_hangs(own: PostgresServer) -> None:
-    """503 with the names alone; who asks is not looked up in what hangs."""
-    own.pause()
-    request = RequestFactory().get("/")
-    request.user = Unknown()  # type: ignore[assignment]
-    answer = health.ready(request)
-    assert answer.status_code == 503
-    assert b"segments" in answer.content
-    assert b"own" not in answer.content
-    assert health.live(request).status_code == 200
-    own.resume()
 
 
 # --- a process that has taken itself out ---------------------------------------------
@@ -337,3 +345,77 @@ def test_the_views_are_for_looking_and_never_cached() -> None:
         assert answer.status_code == 200
         assert "no-store" in answer["Cache-Control"]
         assert view(RequestFactory().post("/")).status_code == 405
+
+
+# --- what is asked of registries and sources ------------------------------------------
+
+
+def probes_of(adapter: Any) -> dict[str, Callable[[], None]]:
+    found: dict[str, Callable[[], None]] = adapter.probes()
+    return found
+
+
+def registry() -> Any:
+    return generators["default"].keeper.registry  # type: ignore[attr-defined]
+
+
+def test_a_database_that_answers_is_well(place: str) -> None:
+    """One probe a database, by its name, for both. Where a server refuses, so does the probe."""
+    for adapter, error in (
+        (segments.allocator().source, SegmentUnavailable),
+        (registry(), RegistryUnavailable),
+    ):
+        ((name, ask),) = probes_of(adapter).items()
+        assert name == f"database {place}"
+        if place in servers.URLS:
+            with unreachable(place), pytest.raises(error):
+                ask()
+        ask()
+
+
+def test_a_redis_is_asked_by_what_uses_it(farm: RedisFarm, postgres: str) -> None:
+    """A pool besides the database behind it; a registry alone. One that is down is told."""
+    server = farm.server()
+    with cache_alias("probed", f"redis://127.0.0.1:{server.port}/0") as alias:
+        with project(alias, postgres) as pool:
+            asked = probes_of(pool)
+            assert set(asked) == {f"redis {alias}", f"database {postgres}"}
+            for ask in asked.values():
+                ask()
+        leases = {
+            "BACKEND": "django_idgen.leases.redis.RedisLeases",
+            "OPTIONS": {"alias": alias, "database": postgres},
+        }
+        with override_settings(IDGEN={"GENERATORS": {"default": {"LEASES": leases}}}):
+            ((name, ask),) = probes_of(registry()).items()
+            assert name == f"redis {alias}"
+            ask()
+            server.kill()
+            with pytest.raises(RegistryUnavailable):
+                ask()
+            handlers.reset()
+
+
+# --- what edits of tags ask of the marks -----------------------------------------------
+
+
+def test_a_tag_is_opened_once_and_its_mark_never_lowered() -> None:
+    """With its step and its first id; one that is there stays as it is.
+
+    A step that can't be leaves nothing behind.
+    """
+    marks = MemorySource(10)
+    with pytest.raises(ConfigurationError):
+        marks.open_tag("t", step=0, max_id=500)
+    assert marks.open_tag("t", step=3, max_id=500)
+    assert not marks.open_tag("t", step=9, max_id=900)
+    segment = marks.fetch("t")
+    assert (segment.start, segment.stop, segment.step) == (500, 503, 3)
+    marks.fetch("used")
+    assert not marks.open_tag("used", step=9, max_id=900)
+    for to in (700, 30):
+        marks.raise_mark("t", to)
+        assert marks.max_id("t") == 700
+    assert marks.fetch("t").start == 700
+    marks.raise_mark("new", 40)
+    assert marks.fetch("new").start == 40

@@ -24,7 +24,7 @@ from django_idgen.process import handlers
 from django_idgen.process import tags as tag_rows
 from django_idgen.rest.tags import TagList
 from django_idgen.sources.memory import MemorySource
-from tests.contrib.sharding.test_router import PATH
+from tests.contrib.sharding.test_several import PATH
 from tests.places import sqlite
 from tests.server_tools import at_once, unreachable
 from tests.sources.pool.test_project import project
@@ -95,19 +95,16 @@ def test_a_new_tag_follows_the_division_of_its_database(shards: list[str]) -> No
     assert (known.delta, known.remainder) == (2, 1)
 
 
-def test_a_tag_that_one_database_has_is_there(shards: list[str]) -> None:
-    """Whoever used it first may not have come to all of them yet."""
-    with source_of(databases=shards[:2]):
-        segments["t"].next_id()
-        with pytest.raises(tag_edits.TagExists):
-            tag_edits.make_tag("t", step=4)
-
-
 def test_an_edit_reaches_all_databases(shards: list[str]) -> None:
-    """A step, a description; and a skip, also where the tag has no row yet."""
+    """A step, a description; and a skip, also where the tag has no row yet.
+
+    A tag that one database has is there: who used it first may not have come to all of them.
+    """
     two = shards[:2]
     with source_of(databases=two):
         segments["t"].next_id()
+        with pytest.raises(tag_edits.TagExists):
+            tag_edits.make_tag("t", step=4)
         found = tag_rows.find_tag("t")
         assert found is not None
         (only,) = found.rows
@@ -203,6 +200,8 @@ def test_a_tag_is_made_where_the_router_leads(shards: list[str]) -> None:
         for number, tag in enumerate(("a", "b", "shared.t")):
             tag_edits.make_tag(tag, step=10 - number, max_id=5)
         assert [segments[tag].next_id() for tag in ("a", "b")] == [5, 5]
+        shared = segments["shared.t"].next_ids(50)
+        assert shared == sorted(set(shared))
         with pytest.raises(ConfigurationError):
             tag_edits.make_tag("n", step=1)
         listed = {tag.name: list(tag.rows) for tag in _all(ordering="tag")}
@@ -220,33 +219,30 @@ def _all(ordering: str) -> list[tag_rows.Tag]:
 # --- SQLite --------------------------------------------------------------------------
 
 
-def test_a_skip_counts_though_the_row_can_t_be_read(tmp_path: Path, django_db_blocker: Any) -> None:
-    """On SQLite too the mark itself is raised."""
-    with django_db_blocker.unblock(), sqlite(tmp_path):
-        tag_edits.make_tag("t", step=3)
-        segments["t"].next_id()
-        tag_edits.skip_tag("t", most=MOST, to=7000)
-        segments["t"].clear()
-        database = connections["default"]
-        database.close()
-        with closing(sqlite3.connect(database.settings_dict["NAME"])) as other:
-            other.execute("BEGIN EXCLUSIVE")
-            assert segments["t"].next_id() == 7000
-            other.rollback()
+@contextmanager
+def locked(alias: str) -> Iterator[None]:
+    """While somebody else keeps anybody from reading the database."""
+    connections[alias].close()
+    with closing(sqlite3.connect(connections[alias].settings_dict["NAME"])) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        yield
+        other.rollback()
 
 
-def test_a_tag_is_made_with_its_first_id_though_the_row_can_t_be_read(
+def test_on_sqlite_the_mark_itself_is_set_and_raised(
     tmp_path: Path, django_db_blocker: Any
 ) -> None:
-    """Likewise."""
+    """A first id and a skip count though the row can't be read."""
     with django_db_blocker.unblock(), sqlite(tmp_path):
         tag_edits.make_tag("t", step=3, max_id=7000)
-        database = connections["default"]
-        database.close()
-        with closing(sqlite3.connect(database.settings_dict["NAME"])) as other:
-            other.execute("BEGIN EXCLUSIVE")
+        with locked("default"):
             assert segments["t"].next_ids(4) == [7000, 7001, 7002, 7003]
-            other.rollback()
+        tag_edits.make_tag("u", step=3)
+        segments["u"].next_id()  # one of several: no preload is under way
+        tag_edits.skip_tag("u", most=MOST, to=7000)
+        segments["u"].clear()
+        with locked("default"):
+            assert segments["u"].next_id() == 7000
 
 
 @pytest.mark.django_db
@@ -287,6 +283,8 @@ def test_what_can_t_be_is_refused(place: str) -> None:
     for edit in (
         lambda: tag_edits.change_tag("t", step=5),
         lambda: tag_edits.skip_tag("t", most=MOST, by=5),
+        lambda: tag_edits.pause_tag("t"),
+        lambda: tag_edits.resume_tag("t"),
     ):
         with pytest.raises(tag_rows.TagUnknown):
             edit()
@@ -312,12 +310,17 @@ def test_a_row_that_moved_on_meanwhile_is_not_set_back(place: str) -> None:
 
 
 def test_what_was_skipped_was_not_used(place: str) -> None:
-    """A forecast measures anew, rather than take the skip for consumption."""
+    """A forecast measures anew, rather than take the skip for consumption.
+
+    Where there is no pool it is said so: None, not a number.
+    """
     segments["t"].next_id()  # one of many: no preload is under way
     tag_edits.skip_tag("t", most=MOST, by=50_000)
     row = LeafAlloc.objects.using(place).get(pk="t")
     assert row.measured_at is None
     assert row.rate == 0
+    assert tag_edits.fill_pool(row) is None
+    assert tag_edits.clear_pool("t") is None
 
 
 def test_tags_that_are_kept_elsewhere_are_left_alone() -> None:
@@ -329,6 +332,8 @@ def test_tags_that_are_kept_elsewhere_are_left_alone() -> None:
         assert tag_rows.find_tag("t") is None
         with pytest.raises(tag_rows.TagsElsewhere, match="MemorySource"):
             tag_edits.make_tag("t", step=5)
+        with pytest.raises((tag_rows.TagsElsewhere, tag_rows.TagUnknown)):
+            tag_edits.pause_tag("t")
     finally:
         allocator.source = before
 
@@ -352,10 +357,3 @@ def test_a_pool_is_filled_and_emptied(postgres: str, redis: str) -> None:
         assert pool.stocks(["pooled"])["pooled"].ids == 0
         assert segments["pooled"].next_id() == 5000
         pool.clear(["pooled"])
-
-
-def test_without_a_pool_there_is_none(place: str) -> None:
-    """None, not a number."""
-    tag = tag_edits.make_tag("t", step=5)
-    assert tag_edits.fill_pool(tag.first) is None
-    assert tag_edits.clear_pool("t") is None

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pytest
 from django.core.cache import cache
 
 from django_idgen.process import handlers
 from django_idgen.rest.authentication import TOKENS
 from django_idgen.rest.tags import KNOWN_TAGS
 
-__all__ = ["forget"]
+__all__ = ["forget", "new_service"]
 
 
 def forget() -> None:
@@ -17,3 +20,12 @@ def forget() -> None:
     TOKENS.clear()
     KNOWN_TAGS.clear()
     cache.clear()
+
+
+def new_service(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A service for a test, which knows nothing of others; without tags, where it has tables."""
+    forget()
+    if "db" in request.fixturenames or request.node.get_closest_marker("django_db"):
+        request.getfixturevalue("no_tags")
+    yield
+    forget()

@@ -42,18 +42,16 @@ def test_anybody_may_ask(stands: Any) -> None:
             assert APIClient().post(url).status_code == 405
 
 
-def test_what_fails_is_named_and_no_more(stands: Any) -> None:
-    """503 with a time to come back; hosts are for staff."""
+def test_staff_is_told_the_details(stands: Any) -> None:
+    """As whom the project knows: here by a session. Others are told what fails, and no more.
+
+    503 with a time to come back; hosts are for staff. Liveness is another matter.
+    """
     stands(ILL)
     answer = client_of(Person()).get(READY)
     assert (answer.status_code, answer["Retry-After"]) == (503, "5")
     assert answer.json() == {"ready": False, "failing": ["segments"]}
     assert APIClient().get(LIVE).status_code == 200
-
-
-def test_staff_is_told_the_details(stands: Any) -> None:
-    """As whom the project knows: here by a session."""
-    stands(ILL)
     client = Client()
     client.force_login(User.objects.create_user("boss", is_staff=True))
     assert client.get(READY).json()["parts"] == [

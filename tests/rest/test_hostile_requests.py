@@ -13,11 +13,14 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from django.contrib import admin
 from django.contrib.auth.models import User
 from django.test import Client
-from django.urls import URLPattern, get_resolver
+from django.urls import URLPattern, get_resolver, include, path
 
+import django_idgen.ops.metrics
 from django_idgen.models import AccessToken, LeafAlloc
+from django_idgen.ops import health
 from django_idgen.ops.metrics import exporter
 from django_idgen.ops.metrics.exporter import Exporter
 from django_idgen.rest.tokens import make_token
@@ -33,6 +36,18 @@ LEAFS = re.compile("/(leaf|some)/api/")
 METRICS = "a-token-of-the-tests"
 
 
+def every_url() -> tuple[Any, ...]:
+    """All that the package has, and the admin."""
+    return (
+        path("idgen/", include("django_idgen.rest.urls")),
+        path("", include("tests.contrib.old_servers.urls")),
+        path("live", health.live),
+        path("ready", health.ready),
+        path("metrics", django_idgen.ops.metrics.view),
+        path("admin/", admin.site.urls),
+    )
+
+
 class ToPostgres:
     """Users, sessions, tokens and the admin's tables on a server that refuses odd text."""
 
@@ -45,9 +60,9 @@ class ToPostgres:
 @pytest.fixture(autouse=True)
 def _everything(no_tags: None, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     servers.require("postgres")
-    settings.ROOT_URLCONF = "tests.rest.hostile_urls"
     settings.DATABASE_ROUTERS = [f"{__name__}.ToPostgres"]
     settings.IDGEN = {"GENERATORS": {"default": {}, "second": {}}}
+    settings.ROOT_URLCONF = every_url()
     settings.DEBUG = False
     switched = Exporter(MetricsSettings(token=METRICS, shared=False))
     monkeypatch.setattr(exporter, "start", lambda: switched)

@@ -10,6 +10,7 @@ from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from tests.leaf import TABLE as LEAF_TABLE
+from tests.leaf import leaf_fetch
 from tests.server_tools import execute
 
 GO_TABLE = {
@@ -45,13 +46,8 @@ def make(kind: str, alias: str, tag: str, max_id: int, step: int, shard: tuple[i
 
 def leaf_ids(connection: BaseDatabaseWrapper, tag: str) -> range:
     """A segment as Leaf takes it, in Java and in Go."""
-    with connection.cursor() as cursor:
-        cursor.execute("BEGIN")
-        cursor.execute("UPDATE leaf_alloc SET max_id = max_id + step WHERE biz_tag = %s", [tag])
-        cursor.execute("SELECT max_id, step FROM leaf_alloc WHERE biz_tag = %s", [tag])
-        max_id, step = cursor.fetchone()
-        cursor.execute("COMMIT")
-    return range(max_id - step, max_id)
+    segment = leaf_fetch(connection, tag)
+    return range(segment.start, segment.stop)
 
 
 def tinyid_ids(connection: BaseDatabaseWrapper, tag: str) -> range:

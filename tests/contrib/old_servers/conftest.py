@@ -13,7 +13,10 @@ from django_idgen import segments
 from django_idgen.models import LeafAlloc
 from django_idgen.process.tags import find_tag
 from django_idgen.rest.tokens import make_token
-from tests.rest.forgetting import forget
+from tests.contrib.sharding.conftest import _shards, shards
+from tests.rest.forgetting import new_service
+
+__all__ = ["_shards", "shards"]
 
 TAG = "orders"
 
@@ -22,11 +25,7 @@ TAG = "orders"
 def _nothing_known(request: pytest.FixtureRequest, settings: Any) -> Iterator[None]:
     settings.ROOT_URLCONF = "tests.contrib.old_servers.urls"
     settings.IDGEN = {"GENERATORS": {"default": {}, "second": {}}}
-    forget()
-    if "db" in request.fixturenames:
-        request.getfixturevalue("no_tags")
-    yield
-    forget()
+    yield from new_service(request)
 
 
 @pytest.fixture
@@ -59,6 +58,16 @@ def user(db: None) -> Callable[..., Client]:
         return client
 
     return logged_in
+
+
+def asking(client: Client, prefix: str = "") -> Callable[[str, str], tuple[int, str]]:
+    """How an old client asks: method and URL; status and body."""
+
+    def ask(method: str, url: str) -> tuple[int, str]:
+        answer = getattr(client, method.lower())(f"{prefix}{url}")
+        return answer.status_code, answer.content.decode()
+
+    return ask
 
 
 NAMES = (TAG, "new", "nothing", "invoices", "shop/new", "stock/new", "shop.new", "shop.orders")

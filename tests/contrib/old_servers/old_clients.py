@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -141,26 +140,3 @@ class CosIdMachine:
             return False
         self.machine, self.last_ms = said["machineId"], said["lastTimeStamp"]
         return True
-
-
-def at_once(jobs: list[Callable[[], Any]]) -> list[Any]:
-    """Run all of ``jobs``, each in a thread of its own; their results, in order."""
-    gate = threading.Barrier(len(jobs))
-    results: list[Any] = [None] * len(jobs)
-
-    def run(number: int) -> None:
-        gate.wait()
-        try:
-            results[number] = jobs[number]()
-        except BaseException as error:
-            results[number] = error
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(len(jobs))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
-    return results

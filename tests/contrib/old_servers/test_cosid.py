@@ -8,30 +8,19 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.core.exceptions import ImproperlyConfigured
 from django.test import Client
 
 from django_idgen import generators, segments
-from django_idgen.contrib.old_servers import cosid
 from django_idgen.models import LeafAlloc
 from django_idgen.process import handlers
 from django_idgen.rest.tokens import make_token
-from tests.contrib.sharding.conftest import _shards, shards  # noqa: F401
 from tests.places import empty_place as empty_place
 from tests.places import idgen_on
 
-from .conftest import TAG, assert_never_cached, marks
-from .old_clients import CosIdMachine, CosIdSegments
+from .conftest import TAG, asking, assert_never_cached, marks
+from .old_clients import CosIdMachine
 
 MACHINE = "machineBit=10&instanceId=10.0.0.1:80&stable=false&safeGuardDuration=PT5M"
-
-
-def asking(client: Client, prefix: str = "") -> Any:
-    def ask(method: str, url: str) -> tuple[int, str]:
-        answer = getattr(client, method.lower())(f"{prefix}{url}")
-        return answer.status_code, answer.content.decode()
-
-    return ask
 
 
 # --- ids -------------------------------------------------------------------------------
@@ -59,22 +48,12 @@ def test_an_unknown_name_is_an_error(tag: str) -> None:
         assert answer.status_code in (400, 404), name
         assert set(answer.json()) == {"code", "msg", "errors"}
         assert answer.json()["errors"] == []
+    long = f"{'x' * 100}/{'y' * 100}"
+    for path in ("a/b", "%00/b", "a/%00", long, "a/%F0%9F%98%80", "a/b/c"):
+        for method, url in (("patch", "segments"), ("post", "segments/distributor")):
+            answer = getattr(Client(), method)(f"/open/cosid/{url}/{path}?step=10")
+            assert answer.status_code in (400, 404), path
     assert marks() == {TAG: 1}
-
-
-def test_without_a_token_there_is_nothing(tag: str) -> None:
-    """401, in the same form."""
-    for method, url in (
-        ("get", "ids"),
-        ("get", f"ids/{tag}"),
-        ("post", f"machines/shop?{MACHINE}"),
-        ("patch", f"machines/shop?{MACHINE}"),
-        ("delete", f"machines/shop?{MACHINE}"),
-        ("post", "segments/distributor/shop/orders?offset=0&step=10"),
-        ("patch", "segments/shop/orders?step=10"),
-    ):
-        answer = getattr(Client(), method)(f"/cosid/{url}")
-        assert (answer.status_code, answer.json()["code"]) == (401, "401"), url
 
 
 # --- machine ids -----------------------------------------------------------------------
@@ -95,16 +74,6 @@ def test_a_machine_id_to_the_byte(client: Client) -> None:
     )
 
 
-def test_instances_have_machine_ids_of_their_own(client: Client) -> None:
-    """And one that asks again has the same, stable or not."""
-    instances = [CosIdMachine(asking(client), "shop", f"i{n}", n % 2 == 0) for n in range(40)]
-    assert all(instance.start() for instance in instances)
-    given = [instance.machine for instance in instances]
-    assert len(set(given)) == 40
-    assert all(instance.start() for instance in instances)
-    assert [instance.machine for instance in instances] == given
-
-
 def test_when_all_are_held_it_is_m_01(client: Client, settings: Any) -> None:
     """HTTP 400, naming the way out."""
     leases = {"LEASES": {"OPTIONS": {"workers": [0, 4]}}}
@@ -117,13 +86,6 @@ def test_when_all_are_held_it_is_m_01(client: Client, settings: Any) -> None:
     assert {instance.machine for instance in instances[:4]} == {0, 1, 2, 3}
     (error,) = instances[4].errors
     assert (error["code"], error["errors"]) == ("M-01", [])
-
-
-def test_an_instance_without_one_is_m_02(client: Client) -> None:
-    """HTTP 400."""
-    for method in ("patch", "delete"):
-        answer = getattr(client, method)("/cosid/machines/shop?instanceId=nobody&stable=true")
-        assert (answer.status_code, answer.json()["code"]) == (400, "M-02")
 
 
 BAD = [
@@ -151,13 +113,19 @@ BAD = [
 
 
 def test_bad_parameters_are_named(db: None) -> None:
-    """HTTP 400, and nothing is lent: among them a guard longer than ours, or none at all."""
+    """HTTP 400, and nothing is lent: among them a guard longer than ours, or none at all.
+
+    So an instance without a machine id is M-02.
+    """
     named = {"machineBit", "instanceId", "stable", "safeGuardDuration"}
     for query in BAD:
         answer = Client().post(f"/open/cosid/machines/shop?{query}")
         assert (answer.status_code, answer.json()["code"]) == (400, "400"), answer.content
         assert any(name in answer.json()["msg"] for name in named), query
     assert Client().patch("/open/cosid/machines/shop?instanceId=a").status_code == 400
+    for method in ("patch", "delete"):
+        answer = getattr(Client(), method)("/open/cosid/machines/shop?instanceId=a&stable=true")
+        assert (answer.status_code, answer.json()["code"]) == (400, "M-02")
 
 
 def test_namespaces_are_those_of_the_mount(client: Client) -> None:
@@ -181,9 +149,12 @@ def test_a_user_borrows_no_machine_id(user: Callable[..., Client]) -> None:
 
 
 def test_a_distributor_makes_its_tag_for_who_may(
-    client: Client, user: Callable[..., Client], db: None
+    user: Callable[..., Client], settings: Any, db: None
 ) -> None:
-    """It begins above the offset, with the client's step; a second one finds it as it is."""
+    """It begins above the offset, with the client's step; a second one finds it as it is.
+
+    Where the setting says so, anybody makes one.
+    """
     may_not = make_token("t", tags=["shop.*"])[1]
     client = Client(headers={"Authorization": f"Bearer {may_not}"})
     url = "/cosid/segments/distributor/shop/orders?offset=100&step=10"
@@ -196,27 +167,10 @@ def test_a_distributor_makes_its_tag_for_who_may(
     again = client.post("/cosid/segments/distributor/shop/orders?offset=0&step=50")
     assert (again.status_code, again.content) == (200, b"100")
     assert client.patch("/cosid/segments/shop/orders?step=10").content == b"110"
-
-
-def test_where_tags_are_made_a_distributor_makes_one(client: Client, settings: Any) -> None:
-    """As the setting says."""
     settings.IDGEN = {**settings.IDGEN, "REST": {"make_tags": True}}
     one = Client().post("/open/cosid/segments/distributor/shop/new?offset=0&step=20")
     assert (one.status_code, one.content) == (200, b"0")
     assert Client().patch("/open/cosid/segments/shop/new?step=20").content == b"20"
-
-
-def test_ranges_are_disjoint_from_our_own(db: None) -> None:
-    """Shorter and longer ones than the row's step."""
-    LeafAlloc.objects.create(biz_tag="shop.orders", step=1000)
-    ask = asking(Client(), "/open")
-    ids: list[int] = []
-    for step in (1, 7, 1000, 2500):
-        clients = [CosIdSegments(ask, "shop/orders", step) for _ in range(3)]
-        ids += [client.next_id() for _ in range(2 * step) for client in clients]
-        ids += segments["shop.orders"].next_ids(1500)
-        ids += [client.next_id() for _ in range(step) for client in clients]
-    assert len(set(ids)) == len(ids)
 
 
 @pytest.fixture
@@ -267,8 +221,8 @@ def test_the_tags_of_ids_and_of_segments_are_one_counter(tags_of: str) -> None:
         assert len(set(ids)) == len(ids) == 130
 
 
-def test_bad_steps_are_named(tag: str) -> None:
-    """400, and nothing is taken."""
+def test_bad_steps_and_offsets_are_named(tag: str) -> None:
+    """400, and nothing is taken or made."""
     LeafAlloc.objects.create(biz_tag="shop.orders")
     many = "step=" + "9" * 30
     for query in ("", "step=0", "step=-1", "step=x", "step=1000000001", many, "step=1.5"):
@@ -276,31 +230,15 @@ def test_bad_steps_are_named(tag: str) -> None:
             answer = getattr(Client(), method)(f"/open/cosid/{url}/shop/orders?{query}&offset=0")
             assert (answer.status_code, answer.json()["code"]) == (400, "400"), query
             assert "step" in answer.json()["msg"]
-    assert marks() == {TAG: 1, "shop.orders": 1}
-
-
-def test_bad_offsets_are_named(db: None) -> None:
-    """400, and nothing is made."""
     for offset in ("-1", "x", str(2**63 - 1), "9" * 30):
         url = f"/open/cosid/segments/distributor/shop/new?offset={offset}&step=10"
         answer = Client().post(url)
         assert answer.status_code == 400, offset
         assert "offset" in answer.json()["msg"]
-    assert marks() == {}
+    assert marks() == {TAG: 1, "shop.orders": 1}
 
 
-def test_odd_names_are_unknown(tag: str) -> None:
-    """400 or 404, and nothing is made."""
-    long = f"{'x' * 100}/{'y' * 100}"
-    for path in ("a/b", "%00/b", "a/%00", long, "a/%F0%9F%98%80", "a/b/c"):
-        answer = Client().patch(f"/open/cosid/segments/{path}?step=10")
-        assert answer.status_code in (400, 404), path
-        answer = Client().post(f"/open/cosid/segments/distributor/{path}?step=10")
-        assert answer.status_code in (400, 404), path
-    assert marks() == {TAG: 1}
-
-
-def test_the_end_of_the_ids_is_an_error(shards: list[str], settings: Any) -> None:  # noqa: F811
+def test_the_end_of_the_ids_is_an_error(shards: list[str], settings: Any) -> None:
     """A range that is not whole is not given: the client would take ids that aren't its own."""
     settings.IDGEN = served_by(shards[:1])
     segments["shop.orders"].next_id()
@@ -324,7 +262,7 @@ def served_by(databases: list[str]) -> dict[str, Any]:
 
 
 def test_a_tag_of_several_databases_has_no_ranges(
-    shards: list[str],  # noqa: F811
+    shards: list[str],
     settings: Any,
 ) -> None:
     """A client would take the ids between, which are another database's."""
@@ -333,26 +271,6 @@ def test_a_tag_of_several_databases_has_no_ranges(
     answer = Client().patch("/open/cosid/segments/shop/orders?step=10")
     assert (answer.status_code, answer.json()["code"]) == (503, "503")
     handlers.reset()  # before the databases go
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"machines": {"a": "none"}},
-        {"guard": -1},
-        {"guard": True},
-        {"clock_skew": "1"},
-        {"clock_skew": 2},
-        {"late": 1e9},
-        {"generator": "none"},
-        {"namespace": ""},
-        {"namespace": None},
-    ],
-)
-def test_wrong_options_are_refused(options: dict[str, Any]) -> None:
-    """When the URLs are mounted."""
-    with pytest.raises(ImproperlyConfigured):
-        cosid.urls(**options)
 
 
 # --- owners ----------------------------------------------------------------------------

@@ -9,8 +9,11 @@ import types
 from typing import Any
 
 import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import User
 from django.core.cache import cache
 from django.core.checks import CheckMessage, run_checks
+from django.core.exceptions import ImproperlyConfigured
 from django.db import connection, transaction
 from django.http import HttpRequest, HttpResponse
 from django.test import Client
@@ -22,12 +25,14 @@ from rest_framework.throttling import UserRateThrottle
 from django_idgen.checks import check_mounts
 from django_idgen.contrib.old_servers import cosid, finger_mark, go_leaf, leaf, tinyid
 from django_idgen.contrib.old_servers.mounting import OldServer
+from django_idgen.models import LeafAlloc
+from django_idgen.ops.tags.change_log import describe
 from django_idgen.rest.authentication import TokenAuthentication
 from django_idgen.rest.tokens import make_token
 from tests import warm
 from tests.server_tools import ROOT
 
-from .conftest import TAG, marks
+from .conftest import TAG, assert_never_cached, marks
 
 MODULES = [leaf, go_leaf, tinyid, cosid, finger_mark]
 
@@ -52,7 +57,7 @@ def warnings(number: str) -> list[CheckMessage]:
 
 
 def test_an_open_mount_is_warned_of(mounted: Any) -> None:
-    """Once, by the name of the module and its place, however deep that is."""
+    """Once, by the name of the module and its place, however deep that is. Closed ones are not."""
     for module, nobody in itertools.product(MODULES, (None, (), [])):
         patterns = include(module.urls(authentication=nobody))
         mounted(path("a/", include([path("b/", patterns), path("c/", include(module.urls()))])))
@@ -60,22 +65,8 @@ def test_an_open_mount_is_warned_of(mounted: Any) -> None:
         name = module.__name__.rpartition(".")[2]
         assert f"{name}.urls() at '/a/b/'" in warning.msg
         assert ("machine ids have no owner" in warning.msg) == (name == "cosid")
-
-
-def test_closed_mounts_are_not_warned_of(mounted: Any) -> None:
-    """Whoever is to be known."""
-    mounted(
-        *(path("", include(module.urls())) for module in MODULES),
-        path("", include(leaf.urls(authentication=[BasicAuthentication]))),
-    )
-    assert warnings("W007") == []
-
-
-def test_a_url_conf_that_is_broken_is_djangos_to_report(settings: Any) -> None:
-    """And none at all is no fault."""
-    settings.ROOT_URLCONF = "no.such.module"
-    assert warnings("W007") == []
-    settings.ROOT_URLCONF = None
+    closed = leaf.urls(authentication=[BasicAuthentication])
+    mounted(path("", include(closed)), *(path("", include(each.urls())) for each in MODULES))
     assert warnings("W007") == []
 
 
@@ -154,36 +145,82 @@ def test_a_tick_of_another_length_is_another_epoch(mounted: Any, settings: Any) 
     assert [warning.id for warning in warnings("W011")] == ["django_idgen.W011"]
 
 
-def test_where_settings_or_urls_are_broken_no_epoch_is_looked_at(
+def test_where_settings_or_urls_are_broken_nothing_is_looked_at(
     mounted: Any, settings: Any
 ) -> None:
-    """Other checks say so."""
+    """Other checks say so, or Django. No URL conf at all is no fault."""
     mounted(path("", include(leaf.urls())))
     settings.IDGEN = {"GENERATORS": {"default": {"EPOCH": "tomorrow"}}}
     assert warnings("W011") == []
-    settings.ROOT_URLCONF = "no.such.module"
-    assert warnings("W011") == []
+    for broken in ("no.such.module", None):
+        settings.ROOT_URLCONF = broken
+        assert warnings("W007") == warnings("W011") == []
+
+
+WRONG: list[tuple[Any, dict[str, Any]]] = [
+    (leaf, {"generator": "none"}),
+    (leaf, {"tags": "orders"}),
+    (leaf, {"tags": [1]}),
+    (leaf, {"make_tags": "yes"}),
+    (finger_mark, {"generator": "none"}),
+    (finger_mark, {"app_keys": {"a": "none"}}),
+    (cosid, {"machines": {"a": "none"}}),
+    (cosid, {"guard": -1}),
+    (cosid, {"guard": True}),
+    (cosid, {"clock_skew": "1"}),
+    (cosid, {"clock_skew": 2}),
+    (cosid, {"late": 1e9}),
+    (cosid, {"generator": "none"}),
+    (cosid, {"namespace": ""}),
+    (cosid, {"namespace": None}),
+]
+
+
+def test_wrong_options_are_refused() -> None:
+    """When the URLs are mounted."""
+    for module, options in WRONG:
+        with pytest.raises(ImproperlyConfigured):
+            module.urls(**options)
 
 
 # --- who comes in ----------------------------------------------------------------------
 
 
+CLOSED = {
+    "leaf": ("get", ("api/segment/get/orders", "api/snowflake/get/a", "decodeSnowflakeId", "db")),
+    "finger": ("get", ("idGen/getId", "idGen/getIdByAppKey/app", "idGen/getIdByAppKey/nothing")),
+    "cosid": ("get", ("ids", "ids/orders")),
+    "cosid/machines": ("post patch delete", ("shop?machineBit=10&instanceId=a",)),
+    "cosid/segments": ("patch", ("shop/orders?step=10",)),
+    "cosid/segments/distributor": ("post", ("shop/orders?offset=0&step=10",)),
+}
+REFUSED = {"leaf": '"status":401', "finger": '"id":-1,"status":"ERROR"', "cosid": '"code":"401"'}
+"""What is in a refusal, in the form of each server."""
+
+
+def test_without_a_token_there_is_nothing(tag: str) -> None:
+    """401 for all of it, and the way to authenticate."""
+    for place, (methods, rests) in CLOSED.items():
+        for method, rest in itertools.product(methods.split(), rests):
+            answer = getattr(Client(), method)(f"/{place}/{rest}")
+            assert (answer.status_code, answer.headers["WWW-Authenticate"]) == (401, "Bearer")
+            assert REFUSED[place.partition("/")[0]] in answer.content.decode().replace(" ", "")
+            assert_never_cached(answer)
+    assert marks() == {TAG: 1}
+
+
 def test_a_user_of_the_project_comes_in(user: Any, tag: str) -> None:
-    """By the project's own authentications, without a token; there any tag may be taken of."""
-    assert user().get(f"/leaf/api/segment/get/{tag}").content == b"1"
+    """By the project's own authentications, without a token; there any tag may be taken of.
 
-
-def test_a_session_needs_its_csrf_token_to_write(user: Any, db: None) -> None:
-    """Another site's page can't have a browser make tags."""
-    from django.contrib.auth.models import User
-
-    user("add_leafalloc")
+    A session needs its CSRF token to write: another site's page can't have a browser make tags.
+    """
+    assert user("add_leafalloc").get(f"/leaf/api/segment/get/{tag}").content == b"1"
     strict = Client(enforce_csrf_checks=True)
     strict.force_login(User.objects.get())
     body = b'{"biz_tag": "new"}'
     answer = strict.post("/go/api/leaf", body, content_type="application/json")
     assert (answer.status_code, answer.json()["code"]) == (403, 1001)
-    assert marks() == {}
+    assert "new" not in marks()
 
 
 def test_only_the_authentications_of_the_mount_count(mounted: Any, user: Any, secret: str) -> None:
@@ -241,15 +278,6 @@ def test_a_bug_is_no_answer(db: None) -> None:
     with pytest.raises(ZeroDivisionError):
         view.callback(HttpRequest())  # type: ignore[misc]
     assert not connection.in_atomic_block or transaction.get_connection()
-
-
-def test_an_expired_token_is_refused(tag: str) -> None:
-    """401."""
-    from datetime import UTC, datetime
-
-    _, secret = make_token("old", tags=["*"], expires_at=datetime(2020, 1, 1, tzinfo=UTC))
-    client = Client(headers={"Authorization": f"Bearer {secret}"})
-    assert client.get(f"/leaf/api/segment/get/{tag}").status_code == 401
 
 
 # --- how often -------------------------------------------------------------------------
@@ -361,3 +389,57 @@ def test_no_more_is_read_than_an_old_client_sends(tag: str) -> None:
             assert answer.status_code == 413, address[:80]
             assert words in answer.content.replace(b" ", b"")
     assert marks() == {TAG: 1}
+
+
+# --- whole segments, for tokens and who may change tags -------------------------------
+
+
+SEGMENTS = [
+    ("patch", "/cosid/segments/shop/orders?step=10"),
+    ("get", "/tinyid/id/nextSegmentIdSimple?bizType=shop.orders"),
+    ("get", "/tinyid/id/nextSegmentId?bizType=shop.orders"),
+]
+
+
+def test_a_user_takes_segments_with_the_right_to_change_tags(user: Any, db: None) -> None:
+    """Without it nothing moves."""
+    LeafAlloc.objects.create(biz_tag="shop.orders")
+    other, changing = user("view_leafalloc", "add_leafalloc"), user("change_leafalloc")
+    for method, url in SEGMENTS:
+        before = marks()
+        refused = getattr(other, method)(url)
+        assert marks() == before, refused.content
+        assert getattr(changing, method)(url).status_code == 200
+        assert marks()["shop.orders"] > before["shop.orders"]
+
+
+def test_a_new_tag_does_not_begin_past_what_a_request_may_skip(settings: Any, user: Any) -> None:
+    """Unless somebody makes it who may: the next offset would use the tag up."""
+    settings.IDGEN = {**settings.IDGEN, "REST": {"make_tags": True, "max_skip": 1000}}
+    url = "/cosid/segments/distributor/shop/new?step=10&offset={}".format
+    maker = user("add_leafalloc", "change_leafalloc")
+    for client, prefix in ((user("change_leafalloc"), ""), (Client(), "/open")):
+        answer = client.post(prefix + url(1001))
+        assert answer.status_code == 403
+        assert "max_skip" in answer.json()["msg"]
+    assert marks() == {}
+    assert maker.post(url(1001)).content == b"1001"
+
+
+def test_what_is_made_and_changed_here_leaves_a_trail(user: Any, db: None) -> None:
+    """In the tag's history, as over the native API."""
+    client = user("add_leafalloc", "change_leafalloc")
+    go = "/go/api/leaf"
+    sent = {"content_type": "application/json"}
+    client.post(go, {"biz_tag": "new", "max_id": 500, "step": 7}, **sent)
+    client.put(f"{go}/step", {"biz_tag": "new", "step": 9}, **sent)
+    client.post("/cosid/segments/distributor/shop/new?step=10&offset=40")
+    found = [
+        (entry.object_id, describe(entry.change_message))
+        for entry in LogEntry.objects.filter(user__username="user-2").order_by("pk")
+    ]
+    assert found == [
+        ("new", "Added: step: — → 7; next free id: — → 500"),
+        ("new", "Changed: step: 7 → 9"),
+        ("shop.new", "Added: step: — → 10; next free id: — → 41"),
+    ]

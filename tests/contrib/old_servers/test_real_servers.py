@@ -9,15 +9,17 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from django_idgen.core.clock import SYSTEM_CLOCK
 from tests.faults.conftest import site  # noqa: F401
 from tests.faults.processes import ON_POSTGRES, Running, Site, Web, program, serving
+from tests.server_tools import at_once
 from tests.tiers import long
 
-from .old_clients import Ask, CosIdMachine, CosIdSegments, TinyClient, at_once
+from .old_clients import Ask, CosIdMachine, CosIdSegments, TinyClient
 
 TAG = "shop.orders"
 EACH = 80
@@ -55,7 +57,7 @@ while not os.path.exists("leave"):
 
 def gunicorn(*options: str) -> tuple[str, ...]:
     bind = ("--bind", "127.0.0.1:{port}", "--no-control-socket", "--log-level", "warning")
-    return (program("gunicorn"), "tests.contrib.old_servers.site_wsgi:application", *bind, *options)
+    return (program("gunicorn"), "tests.faults.site.wsgi:application", *bind, *options)
 
 
 def prepared(site: Site) -> tuple[Site, str]:  # noqa: F811
@@ -93,6 +95,10 @@ def taking(next_id: Callable[[], int]) -> Callable[[], list[int]]:
     return lambda: [next_id() for _ in range(EACH)]
 
 
+def all_at_once(jobs: list[Callable[[], Any]]) -> list[Any]:
+    return at_once(len(jobs), lambda number: jobs[number]())
+
+
 def by_leaf(ask: Ask) -> Callable[[], int]:
     def next_id() -> int:
         status, text = ask("GET", f"/leaf/api/segment/get/{TAG}")
@@ -125,7 +131,7 @@ def test_no_id_comes_twice(site: Site) -> None:  # noqa: F811
                 *(taking(TinyClient(ask, TAG, secret).next_id) for _ in range(2)),
                 *(taking(CosIdSegments(ask, "shop/orders", step).next_id) for step in (10, 30)),
             ]
-            taken = [number for ids in at_once(jobs) for number in ids]
+            taken = [number for ids in all_at_once(jobs) for number in ids]
             assert own.finish() == 0, own.output
             taken += json.loads(own.output.splitlines()[-1])["ids"]
     assert len(taken) == 7 * EACH
@@ -141,7 +147,7 @@ def test_no_machine_id_is_lent_twice(site: Site) -> None:  # noqa: F811
         machines = [CosIdMachine(ask, "shop", f"10.0.0.{n}:80", n % 3 == 0) for n in range(16)]
         twins = [CosIdMachine(ask, "shop", "10.0.0.1:80") for _ in range(3)]
         with ready.python(STAY) as own:  # at its end its worker id may be lent to anybody
-            assert all(at_once([machine.start for machine in [*machines, *twins]]))
+            assert all(all_at_once([machine.start for machine in [*machines, *twins]]))
             (ready.directory / "leave").touch()
             assert own.finish() == 0, own.output
         given = [machine.machine for machine in machines]
@@ -149,8 +155,8 @@ def test_no_machine_id_is_lent_twice(site: Site) -> None:  # noqa: F811
         assert json.loads(own.output.splitlines()[-1])["worker"] not in given
         others = {machine.machine for machine in machines if machine.name != "10.0.0.1:80"}
         assert not others & {twin.machine for twin in twins}
-        assert all(at_once([machine.guard for machine in machines]))
-        assert all(at_once([machine.start for machine in machines]))
+        assert all(all_at_once([machine.guard for machine in machines]))
+        assert all(all_at_once([machine.start for machine in machines]))
         assert [machine.machine for machine in machines if machine.stable] == [
             number for machine, number in zip(machines, given, strict=True) if machine.stable
         ]

@@ -30,7 +30,7 @@ from .conftest import TAG
 SECRET = PREFIX + "s" * 43
 
 
-def test_what_is_redacted() -> None:
+def test_what_is_redacted(db: None) -> None:
     """The values of ``token``, however it is written, and whatever looks like ours."""
     for text, clean in (
         (
@@ -48,10 +48,6 @@ def test_what_is_redacted() -> None:
         ("nothing here", "nothing here"),
     ):
         assert redaction.redacted(text) == clean
-
-
-def test_the_filter_knows_our_secrets(db: None) -> None:
-    """As they are made."""
     assert redaction.redacted(f"<{make_token('a')[1]}>") == "<[redacted]>"
 
 
@@ -102,7 +98,10 @@ class Missing(dict[str, Any]):
 
 
 def test_records_of_all_kinds_are_cleaned() -> None:
-    """Words, arguments in a tuple, and in a mapping, which stays what it was."""
+    """Words, arguments in a tuple, and in a mapping, which stays what it was.
+
+    A message that is no text is left as it is.
+    """
     kinds: list[tuple[str, Any]] = [
         ('"%s" %s', ("GET /x?token=abc HTTP/1.1", 200)),
         ("%(r)s %(none)s", (Missing(r="GET /x?token=abc", s=200),)),
@@ -113,10 +112,6 @@ def test_records_of_all_kinds_are_cleaned() -> None:
         assert redaction.RedactTokens().filter(record)
         assert "abc" not in record.getMessage()
         assert "token=[redacted]" in record.getMessage()
-
-
-def test_odd_records_pass(caplog: Any) -> None:
-    """A message that is no text is left as it is."""
     record = logging.LogRecord("x", logging.INFO, "", 0, ValueError("x"), None, None)  # type: ignore[arg-type]
     assert redaction.RedactTokens().filter(record)
     assert record.getMessage() == "x"

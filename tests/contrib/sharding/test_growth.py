@@ -3,59 +3,42 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from io import StringIO
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
-from django.db import connections
 from django.db.models import F
 from django.test import override_settings
 
 from django_idgen import segments
 from django_idgen.contrib.sharding import growth
 from django_idgen.contrib.sharding.growth import QUIET, Growth
-from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.errors import ConfigurationError
 from django_idgen.core.segment import Segment
 from django_idgen.core.segment_allocator import SegmentAllocator
 from django_idgen.models import Installation, LeafAlloc
 from django_idgen.process import handlers
 from django_idgen.sources.database import DatabaseSource
-from tests import warm
 from tests.conftest import _drop_tables
-from tests.server_tools import ROOT, make_tables
+from tests.ops.doctor.fleet import Child, databases_of
+from tests.server_tools import make_tables
 
 from .test_several import SHARDED, assert_disjoint, away, fetch_rising, ids_of, source_of
 
-KEYS = ("ENGINE", "HOST", "PORT", "USER", "PASSWORD", "NAME")
 
-
-class Taker:
+class Taker(Child):
     """A process of its own, set to ``names``, that takes ids until ``stop`` is there."""
 
     def __init__(self, names: list[str], every: list[str], stop: Path, log: Path) -> None:
-        databases = {a: {k: connections.settings[a][k] for k in KEYS} for a in every}
-        self.log = log
-        self._out: IO[str] = log.open("w")
-        words = [json.dumps(databases), json.dumps(names), str(stop)]
-        self._process = warm.Process(
-            ["-m", "tests.contrib.sharding.taker", *words],
-            cwd=ROOT,
-            env={**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings"},
-            stdout=self._out,
-            stderr=subprocess.DEVNULL,
-        )
-
-    def lines(self) -> list[list[str]]:
-        return [line.split() for line in self.log.read_text().split("\n")[:-1]]
+        words = [json.dumps(databases_of(every)), json.dumps(names), str(stop)]
+        argv = ["-m", "tests.contrib.sharding.taker", *words]
+        super().__init__(argv, {"DJANGO_SETTINGS_MODULE": "tests.settings"}, log)
 
     def segments(self) -> list[tuple[str, Segment]]:
         rows = [line for line in self.lines() if line[0] != "refused"]
@@ -64,24 +47,14 @@ class Taker:
     def wait_for(self, count: int, delta: int) -> None:
         """Until it has got ``count`` more segments of that ``delta``."""
         before = len(self.segments())
-        self._wait(lambda: sum(s.delta == delta for _, s in self.segments()[before:]) >= count)
+
+        def came() -> bool:
+            return sum(s.delta == delta for _, s in self.segments()[before:]) >= count
+
+        self.wait_until(came, f"{count} segments of {delta}")
 
     def wait_for_refusal(self, name: str = "ConfigurationError") -> None:
-        self._wait(lambda: ["refused", name] in self.lines())
-
-    def _wait(self, until: Any) -> None:
-        deadline = SYSTEM_CLOCK.stopwatch() + 90
-        while not until():
-            assert self._process.poll() is None
-            assert SYSTEM_CLOCK.stopwatch() < deadline
-            SYSTEM_CLOCK.sleep(0.05)
-
-    def wait(self) -> None:
-        try:
-            assert self._process.wait(60) == 0
-        finally:
-            self._process.kill()
-            self._out.close()
+        self.wait_until(lambda: ["refused", name] in self.lines(), "a refusal")
 
 
 @contextmanager
@@ -92,7 +65,7 @@ def takers(stop: Path) -> Iterator[list[Taker]]:
     finally:
         stop.touch()
         for taker in running:
-            taker.wait()
+            taker.end()
 
 
 def grow(shards: list[str]) -> str:
@@ -354,12 +327,15 @@ def test_a_database_that_gave_out_ids_can_not_join(shards: list[str]) -> None:
 
 
 def test_the_old_ones_come_first_and_divide_the_new_number(shards: list[str]) -> None:
-    """Their order and number stand in their rows."""
+    """Their order and number stand in their rows. Nothing is divided if not all can be asked."""
     fetch_rising(source_of(shards[:2]), 2)
     with pytest.raises(CommandError, match=r"'west' has delta=2, remainder=1, and can't get"):
         grow([shards[1], shards[0], *shards[2:]])
     with pytest.raises(CommandError, match="3, must be a multiple of the number in use, 2"):
         grow(shards[:3])
+    with away(shards[3]), pytest.raises(CommandError, match="Can't connect"):
+        grow(shards)
+    assert LeafAlloc.objects.using(shards[0]).get().delta == 2
 
 
 def test_impossible_lists_are_refused(shards: list[str]) -> None:
@@ -369,11 +345,3 @@ def test_impossible_lists_are_refused(shards: list[str]) -> None:
             call_command("idgen_grow", *names)
     with pytest.raises(CommandError, match="SQLite"):
         call_command("idgen_grow", "east", "default")
-
-
-def test_a_server_that_is_away_stops_it(shards: list[str]) -> None:
-    """Nothing is divided as long as not all can be asked."""
-    fetch_rising(source_of(shards[:2]), 2)
-    with away(shards[3]), pytest.raises(CommandError):
-        grow(shards)
-    assert LeafAlloc.objects.using(shards[0]).get().delta == 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +18,7 @@ from django_idgen.contrib.sharding import ShardedSource
 from django_idgen.contrib.sharding import source as several
 from django_idgen.contrib.sharding.source import SKIP_AFTER
 from django_idgen.core.clock import SYSTEM_CLOCK
-from django_idgen.core.errors import ConfigurationError, SegmentUnavailable
+from django_idgen.core.errors import ConfigurationError, InvalidTag, SegmentUnavailable
 from django_idgen.core.loader import Loader
 from django_idgen.core.segment import Segment, Shard
 from django_idgen.core.segment_allocator import SegmentAllocator
@@ -116,13 +116,24 @@ def test_threads_and_processes_alike_share_no_id(shards: list[str]) -> None:
 
 
 def test_a_dead_database_is_passed_over(shards: list[str]) -> None:
-    """Hazard 26: the others go on, for a known tag and for a new one; it is back by itself."""
+    """Hazard 26: the others go on, for a known tag and for a new one; it is back by itself.
+
+    Where all are dead, the error names each and chains the cause; ids come back with any of them.
+    """
     source = source_of(shards[:2])
     before = fetch_rising(source, 4)
     with away(shards[0]):
         during = [source.fetch("t") for _ in range(4)] + [source.fetch("new")]
     assert {segment.start % 2 for segment in during} == {1}
     assert_disjoint(before + during[:-1])
+    with (
+        away(shards[0]),
+        away(shards[1]),
+        pytest.raises(SegmentUnavailable, match=r"'east'.*'west'|'west'.*'east'") as caught,
+    ):
+        source.fetch("t")
+    assert isinstance(caught.value.__cause__, SegmentUnavailable)
+    assert source.fetch("t").start
 
 
 def test_a_dead_database_is_tried_again_in_the_background(
@@ -187,20 +198,6 @@ def test_it_is_left_after_a_second(shards: list[str], note_waits: Callable[[], W
     assert SKIP_AFTER <= 1
     assert sorted(waits[:2]) == [(shards[0], SKIP_AFTER), (shards[1], SKIP_AFTER)]
     assert sorted(waits[2:]) == [(shards[0], None), (shards[1], None)]
-
-
-def test_all_of_them_dead_is_said_of_each(shards: list[str]) -> None:
-    """The error names every database and chains the cause; ids come back with any of them."""
-    source = source_of(shards[:2])
-    fetch_rising(source, 2)
-    with (
-        away(shards[0]),
-        away(shards[1]),
-        pytest.raises(SegmentUnavailable, match=r"'east'.*'west'|'west'.*'east'") as caught,
-    ):
-        source.fetch("t")
-    assert isinstance(caught.value.__cause__, SegmentUnavailable)
-    assert source.fetch("t").start
 
 
 # --- settings that differ ----------------------------------------------------------------------
@@ -305,17 +302,16 @@ def test_impossible_options_are_refused(options: dict[str, Any], words: str) -> 
 
 
 def test_several_databases_need_the_source_for_that(shards: list[str]) -> None:
-    """A list of them, or a router that returns one, is refused by name."""
+    """A list of them, or a router that returns one, is refused by name.
+
+    SQLite can't be one of them: its marks are in a file of one host.
+    """
     with pytest.raises(ConfigurationError, match="ShardedSource"):
         DatabaseSource(default_step=10, database=shards[:2])
     with pytest.raises(ConfigurationError, match="ShardedSource"):
         DatabaseSource(default_step=10, router=lambda _tag: shards[:2]).fetch("t")
     with pytest.raises(ConfigurationError, match="'databases' or 'router'"):
         ShardedSource(default_step=10)
-
-
-def test_sqlite_can_not_be_one_of_several(shards: list[str], django_db_blocker: Any) -> None:
-    """Its marks are in a file of one host."""
     with pytest.raises(ConfigurationError, match="SQLite"):
         source_of([shards[0], "default"]).fetch("t")
 
@@ -378,3 +374,58 @@ def test_a_single_database_keeps_its_own_loader(shards: list[str]) -> None:
     assert allocator.generator("t").next_ids(25) == list(range(1, 26))
     allocator.close()
     assert not isinstance(source.loader, Loader)
+
+
+# --- a function that spreads tags over databases --------------------------------------
+
+
+def by_first_letter(tag: str) -> str | Sequence[str]:
+    """The router of these tests."""
+    if tag.startswith("shared."):
+        return ["west", "north"]
+    if tag == "broken":
+        raise LookupError("no such tag")
+    return {"a": "east", "n": "nowhere"}.get(tag[0], "south")
+
+
+PATH = f"{__name__}.by_first_letter"
+
+
+def tags(alias: str) -> list[str]:
+    return sorted(LeafAlloc.objects.using(alias).values_list("pk", flat=True))
+
+
+def test_each_tag_comes_from_the_database_that_the_router_names(shards: list[str]) -> None:
+    """One of them, or several that share it; ids start at 1 in each."""
+    source = ShardedSource(default_step=10, router=PATH)
+    assert [source.fetch(tag).start for tag in ("a", "b", "c", "a")] == [1, 1, 1, 11]
+    shared = [source.fetch("shared.t") for _ in range(6)]
+    ids = [number for segment in shared for number in segment.ids()]
+    assert len(ids) == len(set(ids)) == 60
+    assert [tags(alias) for alias in shards] == [["a"], ["shared.t"], ["shared.t"], ["b", "c"]]
+
+
+def test_a_database_is_in_one_list(shards: list[str]) -> None:
+    """One that gives out ids alone can't share a tag: its new rows would be made both ways."""
+    source = ShardedSource(default_step=10, router=lambda tag: tag.split(","))
+    source.fetch("east")
+    with pytest.raises(ConfigurationError, match=r"delta=1, remainder=0.*delta=2, remainder=0"):
+        source.fetch("east,west")
+
+
+def test_what_it_can_not_answer_is_named(shards: list[str]) -> None:
+    """The router, the tag and its answer."""
+    source = DatabaseSource(default_step=10, router=PATH)
+    for tag, words in (("new", "'nowhere'"), ("broken", "no such tag"), ("", "empty")):
+        with pytest.raises((ConfigurationError, InvalidTag), match=words):
+            source.fetch(tag)
+
+
+def test_any_function_can_be_one(shards: list[str]) -> None:
+    """Where the source is made by hand."""
+    source = DatabaseSource(default_step=10, router=lambda tag: "west")
+    assert source.fetch("t").start == 1
+    assert tags("west") == ["t"]
+    source.abandon()
+    source.close()
+    assert source.fetch("t").start == 11

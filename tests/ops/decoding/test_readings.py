@@ -1,23 +1,28 @@
-"""What an id is to each generator and tag, and who held it."""
+"""What a pasted text is read as, what an id is to each generator and tag, and who held it."""
 
 from __future__ import annotations
 
 import socketserver
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from time import process_time
 from typing import Any
 
 import pytest
+from django.apps import apps
 from django.db import connections, transaction
 from django.test import override_settings
+from hypothesis import given
+from hypothesis import strategies as st
 
 from django_idgen import generators, segments
-from django_idgen.core.encoding import TextForm
-from django_idgen.core.errors import InvalidTag
+from django_idgen.core.encoding import ALPHABETS, TextForm
+from django_idgen.core.errors import InvalidId, InvalidTag
 from django_idgen.core.layout import BitLayout
+from django_idgen.core.segment import MAX_ID
 from django_idgen.models import LeafAlloc, SegmentHistory
 from django_idgen.ops.decoding import Standing, readings, spellings
 from django_idgen.ops.decoding.rendering import drawn_bits
@@ -26,7 +31,7 @@ from django_idgen.process.factory import build_generator
 from django_idgen.settings.config import SettingsError
 from tests import servers
 from tests.app.models import Customer, Invoice
-from tests.ops.doctor.asking import doctor, without
+from tests.ops.doctor.asking import mended, without
 from tests.places import alias as alias
 from tests.places import empty_place as empty_place
 from tests.places import make_tables, on_every_database
@@ -82,7 +87,10 @@ def test_each_generator_says_what_it_takes_an_id_for() -> None:
 
 
 def test_what_can_hardly_be_its_id_is_doubted() -> None:
-    """Of the future, of the very beginning, of a worker id not lent, past its bits."""
+    """Of the future, of the very beginning, of a worker id not lent, past its bits.
+
+    Plausible generators come first, whatever their order in the settings.
+    """
     later = packed(when=NOW + timedelta(days=2))
     assert "future: 2026-06-03T12:00:00Z" in by_alias(later)["default"].doubts[0]
     assert "epoch" in by_alias(5)["default"].doubts[0]
@@ -92,10 +100,6 @@ def test_what_can_hardly_be_its_id_is_doubted() -> None:
     assert "34 bits" in short.doubts[0]
     # A stamp may be ahead of the time by a few windows, after a loss.
     assert by_alias(packed(when=NOW + timedelta(days=1, seconds=360)))["default"].is_plausible
-
-
-def test_plausible_generators_come_first() -> None:
-    """Whatever their order in the settings."""
     (found,) = readings(packed("uid"), now=NOW, offline=True)
     assert found.snowflakes[0].alias == "uid"
 
@@ -185,8 +189,7 @@ def test_ids_of_before_a_move_are_read_as_they_were_made(
     parts = []
     for entry in (leases, leases | changed):
         with override_settings(IDGEN={"GENERATORS": {"default": entry}}):
-            code, words = doctor("settings", database=[alone], fix=True, yes=True)
-            assert code == 0, words
+            mended("settings", database=[alone])
             parts.append(generators["default"].decode(generators["default"].next_id()))  # type: ignore[attr-defined]
             handlers.reset()
     with override_settings(IDGEN={"GENERATORS": {"default": leases | changed}}):
@@ -211,8 +214,7 @@ def test_ids_of_a_layout_with_a_batch_are_still_read(alone: str) -> None:
         layout = BitLayout(fields, tick_us=1000, epoch_us=now.layout.epoch_us)
         with build_generator(replace(now, layout=layout)) as before:
             number = before.next_id()
-        code, words = doctor("settings", database=[alone], fix=True, yes=True)
-        assert code == 0, words
+        mended("settings", database=[alone])
         (found,) = readings(number)[0].snowflakes
     assert found.parts == layout.unpack(number)
     assert found.parts.batch < 4
@@ -225,8 +227,7 @@ def test_ids_of_before_other_worker_ids_were_lent_are_no_doubtful_ones(alone: st
     for workers in ([0, 2], [2, 4]):
         entry["LEASES"] = {"OPTIONS": {"database": alone, "workers": workers}}
         with override_settings(IDGEN={"GENERATORS": {"default": entry}}):
-            code, words = doctor("settings", database=[alone], fix=True, yes=True)
-            assert code == 0, words
+            mended("settings", database=[alone])
             numbers.append(generators["default"].next_id())
             (found,) = readings(numbers[0])[0].snowflakes
             handlers.reset()
@@ -280,6 +281,10 @@ def test_without_a_history_tags_past_it_are_possible(alias: str) -> None:
         assert [(each.standing, each.max_id) for each in asked] == [(Standing.AHEAD, 50)]
         unknown = readings(1000, tag="nobody")[0].segments.tags
         assert [each.standing for each in unknown] == [Standing.UNKNOWN]
+        # An id that another of several databases gives out is none of this one's.
+        rows.create(biz_tag="even", max_id=1000, delta=2, remainder=0)
+        assert readings(10, tag="even")[0].segments.tags[0].standing is Standing.POSSIBLE
+        assert readings(11, tag="even")[0].segments.tags[0].standing is Standing.AHEAD
 
 
 @on_every_database
@@ -292,15 +297,6 @@ def test_thousands_of_tags_are_not_all_told(alias: str) -> None:
         found = readings(5)[0].segments
     assert len(found.tags) == 50
     assert found.more == 10
-
-
-@on_every_database
-def test_several_databases_give_out_different_remainders(alias: str) -> None:
-    """An id that another database gives out is none of this one's."""
-    with override_settings(IDGEN={"SEGMENTS": {"SOURCE": {"OPTIONS": {"database": alias}}}}):
-        LeafAlloc.objects.using(alias).create(biz_tag="even", max_id=1000, delta=2, remainder=0)
-        assert readings(10, tag="even")[0].segments.tags[0].standing is Standing.POSSIBLE
-        assert readings(11, tag="even")[0].segments.tags[0].standing is Standing.AHEAD
 
 
 @pytest.mark.django_db(databases=["default", "postgres"])
@@ -379,3 +375,132 @@ def dead_server(alias: str) -> Iterator[list[int]]:
             server.shutdown()
             settings.update(HOST=place[0], PORT=place[1])
             connections[alias].settings_dict.update(HOST=place[0], PORT=place[1])
+
+
+# --- what a pasted text is read as ----------------------------------------------------
+
+
+NUMBER = 249_874_376_732_819_456
+CUSTOMER = f"cus_{TextForm('base62').format(NUMBER)}"
+
+
+def ids(text: object) -> list[int]:
+    return [each.id for each in spellings(text)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        NUMBER,
+        str(NUMBER),
+        f"  {NUMBER}\n",
+        f"{NUMBER:,}",
+        f"{NUMBER:_}",
+        f"{NUMBER:,}".replace(",", "."),
+        f"{NUMBER:,}".replace(",", "’"),
+        f"{NUMBER:,}".replace(",", "\u202f"),
+        f"{NUMBER:,}".replace(",", "\u00a0"),
+        f"{NUMBER:,}".replace(",", "-"),
+        "2,49,87,43,76,73,28,19,456",
+        f"000{NUMBER}",
+    ],
+)
+def test_a_number_is_read_however_it_is_pasted(text: object) -> None:
+    """With separators, dashes, spaces around it, or filled up with zeros."""
+    assert ids(text) == [NUMBER]
+
+
+@given(number=st.integers(1, MAX_ID), alphabet=st.sampled_from(sorted(ALPHABETS)))
+def test_what_a_field_writes_is_among_the_readings(number: int, alphabet: str) -> None:
+    """Of any id, in every alphabet."""
+    found = spellings(TextForm(alphabet).format(number))
+    assert number in {each.id for each in found if each.form in (alphabet, "decimal")}
+
+
+def test_a_prefix_names_the_fields() -> None:
+    """Then it can be no other's."""
+    (found,) = spellings(CUSTOMER)
+    assert (found.id, found.form, found.prefix) == (NUMBER, "base62", "cus_")
+    assert [field.model._meta.object_name for field in found.fields] == ["Customer"]
+    assert found.is_named
+
+
+def test_what_may_be_two_forms_is_read_as_both() -> None:
+    """Thirteen digits of base36 may be Crockford's as well: the fields' own form is named."""
+    found = {each.form: each for each in spellings("0000000000042")}
+    assert {form: each.id for form, each in found.items()} == {
+        "base36": 146,
+        "crockford": 130,
+        "decimal": 42,
+    }
+    assert "app.Bill.id" in found["base36"].why
+    assert "app.Purchase.id" in found["crockford"].why
+    assert [each.form for each in spellings("0000000000042", form="crockford")] == ["crockford"]
+
+
+@pytest.mark.parametrize(
+    ("given_text", "words"),
+    [
+        (None, "not nothing"),
+        (True, "not a bool"),
+        (1.5, "not a float"),
+        (b"1", "not a bytes"),
+        ("", "it is empty"),
+        (" \n\t", "it is empty"),
+        (0, "1 to 2**63 - 1"),
+        (-5, "1 to 2**63 - 1"),
+        (2**63, "1 to 2**63 - 1"),
+        ("0", "1 to 2**63 - 1"),
+        ("-5", "1 to 2**63 - 1"),
+        ("−5", "1 to 2**63 - 1"),
+        (str(2**63), "1 to 2**63 - 1"),
+        (f"{2**63:,}", "1 to 2**63 - 1"),
+        ("9" * 5000, "1 to 2**63 - 1"),
+        ("1.5", "whole numbers"),
+        ("0.500", "whole numbers"),
+        ("1e18", "whole numbers"),
+        ("0x10", "can't be read as decimal digits"),
+        ("0x" + "f" * 16, "can't be read"),
+        (f"see {NUMBER}", "can't be read"),
+        (f"https://shop.example/orders/{NUMBER}/", "can't be read"),
+        (f'{{"id": {NUMBER}}}', "can't be read"),
+        ("zzzzzzzzzzz", "can't be read"),
+        ("order", "prefix of this project (cus_, gift_, shp_)"),
+        ("cus_0ISQ", "in base62 an id has 11 digits, not 4"),
+        ("cus_0ISQUWhLy-a", "'-' is not a digit of base62"),
+        ("2026-11-22", "can't be read"),
+        ("4b7f0c1e-7a65-4c33-9d6a-ff00aa112233", "can't be read"),
+        ("\ud800\x00", "can't be read"),
+        ("x" * 20_000, "the limit is 10000"),
+    ],
+)
+def test_nonsense_is_refused_in_clear_words(given_text: object, words: str) -> None:
+    """Each with what is wrong about it, and no digits of a huge number."""
+    with pytest.raises(InvalidId) as caught:
+        spellings(given_text)
+    assert words in str(caught.value)
+    assert len(str(caught.value)) < 400
+
+
+def test_a_long_text_is_read_in_no_time() -> None:
+    """Each character is looked at a few times, not thousands: nobody can hold a server up."""
+    texts = "1" * 9999 + "x", "1" * 5000 + "." + "1" * 4998 + "x", "1,111" * 1999 + "x", "a " * 4999
+    for text in texts:
+        began = process_time()
+        with suppress(InvalidId):
+            spellings(text)
+        assert process_time() - began < 5
+
+
+def test_models_are_looked_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A project may have hundreds of models."""
+    asked = []
+
+    def get_models() -> list[object]:
+        asked.append(1)
+        return []
+
+    monkeypatch.setattr(apps, "get_models", get_models)
+    with pytest.raises(InvalidId):
+        spellings("no id")
+    assert len(asked) == 1

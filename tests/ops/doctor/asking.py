@@ -23,6 +23,13 @@ def doctor(*only: str, **options: Any) -> tuple[int, str]:
     return 0, out.getvalue()
 
 
+def mended(*only: str, **options: Any) -> str:
+    """What ``idgen_doctor --fix`` said, after which nothing is left to do."""
+    code, words = doctor(*only, fix=True, yes=True, **options)
+    assert code == 0, words
+    return words
+
+
 def findings(*only: str, **options: Any) -> list[dict[str, Any]]:
     """The findings, as JSON says them."""
     _, words = doctor(*only, json=True, **options)

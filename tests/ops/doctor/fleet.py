@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -110,25 +110,23 @@ def highest_of(takers: Iterable[Taker]) -> int:
     return max(number for taker in takers for _, number in taker.ids())
 
 
-class Taker:
-    """One process."""
+def databases_of(aliases: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """The setting ``DATABASES`` as another process is told of it."""
+    entries = {alias: connections.settings[alias] for alias in aliases}
+    return {
+        alias: {key: entry[key] for key in KEYS if key in entry} for alias, entry in entries.items()
+    }
 
-    def __init__(self, setting: Idgen, stop: Path, log: Path, tags: list[str]) -> None:
-        self.setting = setting
+
+class Child:
+    """A process that takes ids until it is told to stop, and writes each batch down, a line."""
+
+    def __init__(self, argv: list[str], env: dict[str, str], log: Path) -> None:
         self.log = log
         self._out: IO[str] = log.open("w")
         self._errors: IO[str] = log.with_suffix(".errors").open("w")
-        databases = {
-            alias: {key: entry[key] for key in KEYS if key in entry}
-            for alias, entry in connections.settings.items()
-        }
-        given = {"DATABASES": databases, "CACHES": settings.CACHES, "IDGEN": setting}
         self._process = warm.Process(
-            ["-W", "ignore", "-m", "tests.ops.doctor.taker", str(stop), *tags],
-            cwd=ROOT,
-            env={**os.environ, "FLEET_SETTINGS": json.dumps(given)},
-            stdout=self._out,
-            stderr=self._errors,
+            argv, cwd=ROOT, env={**os.environ, **env}, stdout=self._out, stderr=self._errors
         )
 
     def said(self) -> str:
@@ -137,6 +135,32 @@ class Taker:
 
     def lines(self) -> list[list[str]]:
         return [line.split() for line in self.log.read_text().split("\n")[:-1]]
+
+    def wait_until(self, holds: Callable[[], bool], what: str) -> None:
+        deadline = SYSTEM_CLOCK.stopwatch() + PATIENCE
+        while not holds():
+            assert self._process.poll() is None, self.said()
+            assert SYSTEM_CLOCK.stopwatch() < deadline, (what, self.said())
+            SYSTEM_CLOCK.sleep(0.05)
+
+    def end(self) -> None:
+        try:
+            assert self._process.wait(60) == 0, self.said()
+        finally:
+            self._process.kill()
+            self._out.close()
+            self._errors.close()
+
+
+class Taker(Child):
+    """One process of a fleet."""
+
+    def __init__(self, setting: Idgen, stop: Path, log: Path, tags: list[str]) -> None:
+        self.setting = setting
+        databases = databases_of(connections.settings)
+        given = {"DATABASES": databases, "CACHES": settings.CACHES, "IDGEN": setting}
+        argv = ["-W", "ignore", "-m", "tests.ops.doctor.taker", str(stop), *tags]
+        super().__init__(argv, {"FLEET_SETTINGS": json.dumps(given)}, log)
 
     def ids(self) -> list[tuple[str, int]]:
         return [
@@ -152,10 +176,10 @@ class Taker:
     def wait_for(self, count: int) -> None:
         """Until it has taken so many more ids."""
         before = len(self.ids())
-        self._wait(lambda: len(self.ids()) >= before + count, f"{count} ids")
+        self.wait_until(lambda: len(self.ids()) >= before + count, f"{count} ids")
 
     def wait_for_refusal(self) -> None:
-        self._wait(lambda: bool(self.refusals()), "a refusal")
+        self.wait_until(lambda: bool(self.refusals()), "a refusal")
 
     def wait_until_ahead(self) -> None:
         """Until it stamps nearly as far past the time as it may."""
@@ -167,22 +191,7 @@ class Taker:
             soon = datetime.now(UTC) + timedelta(seconds=most * 2 / 3)
             return bool(ids) and layout.unpack(ids[-1][1]).created > soon
 
-        self._wait(is_ahead, f"ids of {most} s ahead")
-
-    def _wait(self, holds: Any, what: str) -> None:
-        deadline = SYSTEM_CLOCK.stopwatch() + PATIENCE
-        while not holds():
-            assert self._process.poll() is None, self.said()
-            assert SYSTEM_CLOCK.stopwatch() < deadline, (what, self.said())
-            SYSTEM_CLOCK.sleep(0.05)
-
-    def end(self) -> None:
-        try:
-            assert self._process.wait(60) == 0, self.said()
-        finally:
-            self._process.kill()
-            self._out.close()
-            self._errors.close()
+        self.wait_until(is_ahead, f"ids of {most} s ahead")
 
 
 class Fleet:

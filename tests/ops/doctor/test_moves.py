@@ -1,8 +1,9 @@
-"""The safe change of layout, epoch, registry and worker ids, under real fleets."""
+"""Moves and skips under real fleets: no id comes again, whatever was changed or put back."""
 
 from __future__ import annotations
 
 import re
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
@@ -11,13 +12,16 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
+from django.db import transaction
 from django.test import override_settings
 
 from django_idgen import generators, segments
 from django_idgen.core.errors import NamespaceMismatch, RegistryUnavailable
+from django_idgen.core.segment import MAX_ID
+from django_idgen.db.redis_client import raw_client
 from django_idgen.leases.book_registry import BookInStore
-from django_idgen.models import NamespaceRecord
-from tests.ops.doctor.asking import doctor, findings
+from django_idgen.models import Installation, LeafAlloc, NamespaceRecord, WorkerLease
+from tests.ops.doctor.asking import doctor, findings, mended
 from tests.ops.doctor.fleet import (
     FAR,
     Idgen,
@@ -30,7 +34,8 @@ from tests.ops.doctor.fleet import (
     on_redis,
     on_zookeeper,
 )
-from tests.places import empty_sqlite
+from tests.places import empty_sqlite, make_tables
+from tests.redis_servers import cache_alias, redis_farm
 from tests.server_tools import one_more
 from tests.tiers import long
 
@@ -43,6 +48,20 @@ ALL = [0, 2]
 MANY, FEW = 40, 4
 """Ids of a dense process: those of half a second; those of two ticks if it is far ahead."""
 YEARS_AHEAD = "2040-01-01T00:00:00Z"
+
+
+def skip(*tags: str, **options: Any) -> str:
+    """What ``idgen_skip`` wrote."""
+    out = StringIO()
+    call_command("idgen_skip", *tags, stdout=out, **options)
+    return out.getvalue()
+
+
+def not_while_others_run(only: str, **options: Any) -> str:
+    """What the doctor said, which mends nothing as long as others may run."""
+    code, words = doctor(only, fix=True, yes=True, **options)
+    assert (code, "not without --others-stopped" in words) == (2, True), words
+    return words
 
 
 def moved_under_load(
@@ -58,9 +77,7 @@ def moved_under_load(
             taker.wait_for_refusal()
             assert taker.ids() == []
         with override_settings(IDGEN=new):
-            code, words = doctor("settings", database=[alias], fix=True, yes=True)
-            assert code == 0, words
-            assert "All is well" in words
+            assert "All is well" in mended("settings", database=[alias])
         for taker in after:
             taker.wait_for(MANY)
         for taker in before:
@@ -144,16 +161,13 @@ def moved_while_stopped(
     ones are not above them for reasons of time. ``said``: what it says where processes may run.
     """
     with override_settings(IDGEN=old):
-        call("idgen_skip", generators=[], yes=True, until=YEARS_AHEAD)
+        skip(generators=[], yes=True, until=YEARS_AHEAD)
     before = taken(old, FEW)
-    fix = {"database": [alias], "fix": True, "yes": True, **given}
+    fix = {"database": [alias], **given}
     with override_settings(IDGEN=new):
         if said:
-            code, words = doctor("settings", **fix)
-            assert (code, "not without --others-stopped" in words) == (2, True), words
-            assert said in words
-        code, words = doctor("settings", others_stopped=True, **fix)
-        assert code == 0, words
+            assert said in not_while_others_run("settings", **fix)
+        words = mended("settings", others_stopped=True, **fix)
         assert f"database '{closed}': closed" in words or not closed
     after = taken(new, FEW)
     assert len({*before, *after}) == len(before) + len(after)
@@ -176,15 +190,14 @@ def test_from_fallback_leases_of_an_earlier_version(
     with override_settings(IDGEN={**old, "GENERATORS": {"default": entry, "left": left}}):
         before = [*generators["default"].next_ids(FEW), *generators["left"].next_ids(60)]
     new = dense(on_database(postgres, workers=[0, 2]), **FAR)
-    fix: dict[str, Any] = {"database": [postgres], "fix": True, "yes": True}
+    fix: dict[str, Any] = {"database": [postgres]}
     with override_settings(IDGEN=new):
         if left_in != postgres:
             assert f"--moved-from {left_in}" in doctor("settings", database=[postgres])[1]
             fix["moved_from"] = [left_in]
-        code, words = doctor("settings", **fix)
-        assert (code, "not without --others-stopped" in words) == (2, True), words
-        code, words = doctor("settings", others_stopped=True, **fix)
-        assert (code, f"database '{left_in}': closed" in words) == (0, True), words
+        not_while_others_run("settings", **fix)
+        words = mended("settings", others_stopped=True, **fix)
+        assert f"database '{left_in}': closed" in words
     assert min(taken(new, FEW)) > max(before)
 
 
@@ -199,8 +212,7 @@ def test_back_to_the_layout_of_before(postgres: str, tmp_path: Path) -> None:
         highest = highest_of(before)
         for moved in (other, setting):
             with override_settings(IDGEN=moved):
-                code, words = doctor("settings", fix=True, yes=True, database=[postgres])
-                assert code == 0, words
+                mended("settings", database=[postgres])
         (after,) = processes.start(setting, 1, name="new")
         for taker in (after, *before):
             taker.wait_for(MANY)
@@ -211,7 +223,7 @@ def test_back_to_the_layout_of_before(postgres: str, tmp_path: Path) -> None:
 @pytest.fixture
 def site(file: str) -> str:
     """The alias of a SQLite database that was migrated."""
-    call("migrate", app_label="django_idgen", verbosity=0)
+    call_command("migrate", "django_idgen", verbosity=0)
     return file
 
 
@@ -254,11 +266,8 @@ def test_tags_go_on_past_those_of_the_database_before(site: str, postgres: str) 
         assert (warning["severity"], warning["subject"]) == ("warning", "tag 'both'")
         assert f"--moved-from {site}" in warning["todo"]
         given: dict[str, Any] = {"database": [postgres], "moved_from": [site]}
-        fix = {**given, "fix": True, "yes": True}
-        code, words = doctor("tags", **fix)
-        assert (code, "not without --others-stopped" in words) == (2, True), words
-        code, words = doctor("tags", others_stopped=True, **fix)
-        assert code == 0, words
+        not_while_others_run("tags", **given)
+        mended("tags", others_stopped=True, **given)
         for tag, ids in before.items():
             assert min(segments[tag].next_ids(2500)) > max(ids)
         assert findings("tags", **given) == []
@@ -282,15 +291,14 @@ def test_a_run_that_was_broken_off_is_begun_again(
             raise RegistryUnavailable("the power went")
         return whole(self, change)
 
-    fix: dict[str, Any] = {"fix": True, "yes": True, "others_stopped": True}
+    fix: dict[str, Any] = {"others_stopped": True}
     fix |= {"database": [postgres], "moved_from": [mariadb]}
     with override_settings(IDGEN=new):
         monkeypatch.setattr(BookInStore, "rewrite", broken)
-        code, words = doctor("settings", **fix)
+        code, words = doctor("settings", fix=True, yes=True, **fix)
         assert (code, "the power went" in words) == (2, True), words
         monkeypatch.undo()
-        code, words = doctor("settings", **fix)
-        assert code == 0, words
+        mended("settings", **fix)
         assert generators["default"].next_id() > max(before)
     with (
         override_settings(IDGEN=old),
@@ -301,28 +309,18 @@ def test_a_run_that_was_broken_off_is_begun_again(
 
 def test_static_worker_ids(tmp_path: Path, postgres: str) -> None:
     """Not under a running process, nor unless all others are known to have stopped."""
-    marks = tmp_path / "marks"
-    marks.mkdir()
-    static = {
-        "BACKEND": "django_idgen.leases.static.StaticLeases",
-        "OPTIONS": {"workers": [0, 2], "directory": str(marks)},
-    }
-    old, new = dense(static, **FAR), dense(static, **FAR | NEW_FAR_LAYOUT)
-    for setting in (old, new):
-        setting["SEGMENTS"] = {"SOURCE": on_database(postgres)}
+    old, new = (_static_on(tmp_path / "marks", postgres, **more) for more in ({}, NEW_FAR_LAYOUT))
     with fleet(tmp_path) as processes:
         before = processes.start(old, 1)
         before[0].wait_until_ahead()
         with override_settings(IDGEN=new):
-            code, words = doctor("settings", fix=True, yes=True, database=[postgres])
-            assert (code, "not without --others-stopped" in words) == (2, True), words
-            given: dict[str, Any] = {"fix": True, "yes": True, "others_stopped": True}
-            code, words = doctor("settings", database=[postgres], **given)
+            not_while_others_run("settings", database=[postgres])
+            given: dict[str, Any] = {"database": [postgres], "others_stopped": True}
+            code, words = doctor("settings", fix=True, yes=True, **given)
             assert (code, "running process of this host" in words) == (2, True), words
             processes.stop("old")
             before[0].end()
-            code, words = doctor("settings", database=[postgres], **given)
-            assert code == 0, words
+            mended("settings", **given)
         after = processes.start(new, 2, name="new")
         for taker in after:
             taker.wait_for(FEW)
@@ -330,14 +328,14 @@ def test_static_worker_ids(tmp_path: Path, postgres: str) -> None:
     assert lowest_of(after) > highest_of(before)
 
 
-def _static_on(host: Path, alias: str) -> Idgen:
+def _static_on(host: Path, alias: str, **changed: Any) -> Idgen:
     """A setting with worker ids of ``host``, a directory, and tags in the database ``alias``."""
     host.mkdir(exist_ok=True)
     static = {
         "BACKEND": "django_idgen.leases.static.StaticLeases",
         "OPTIONS": {"workers": [0, 2], "directory": str(host)},
     }
-    return {**dense(static, **FAR), "SEGMENTS": {"SOURCE": on_database(alias)}}
+    return {**dense(static, **FAR | changed), "SEGMENTS": {"SOURCE": on_database(alias)}}
 
 
 def test_each_host_begins_past_the_registry_before(tmp_path: Path, site: str) -> None:
@@ -349,8 +347,7 @@ def test_each_host_begins_past_the_registry_before(tmp_path: Path, site: str) ->
         (finding,) = findings("settings", database=[site])
         assert "does not know" in finding["what"]
         assert "it refuses nobody" in finding["why"]
-        code, words = doctor("settings", database=[site], fix=True, yes=True)
-        assert (code, "All is well" in words) == (0, True), words
+        assert "All is well" in mended("settings", database=[site])
         assert findings("settings", database=[site]) == []
     assert min(taken(two, FEW)) > max(before)
 
@@ -368,10 +365,10 @@ def test_back_from_static_worker_ids(tmp_path: Path, site: str) -> None:
         override_settings(IDGEN=other),
         pytest.raises(CommandError, match=r"opened with workers=.*Restore those"),
     ):
-        call("idgen_skip", generators=[], yes=True, until="2050-01-01T00:00:00Z")
+        skip(generators=[], yes=True, until="2050-01-01T00:00:00Z")
     before = taken(new, FEW)
     with override_settings(IDGEN=new):
-        shown = call("idgen_skip", generators=[], dry_run=True)
+        shown = skip(generators=[], dry_run=True)
         (until,) = set(re.findall(r"\(([0-9-]+ [0-9:]+ UTC)\)", shown))
     with override_settings(IDGEN=old):
         code, words = doctor("settings", database=[site], fix=True, yes=True)
@@ -379,11 +376,11 @@ def test_back_from_static_worker_ids(tmp_path: Path, site: str) -> None:
         assert (code, "can't be seen from here" in words) == (2, True), words
         assert "idgen_skip --generators --until TIME" in words
         with pytest.raises(CommandError, match="opens again with --until"):
-            call("idgen_skip", generators=[], yes=True)
+            skip(generators=[], yes=True)
         with pytest.raises(NamespaceMismatch):
             generators["default"].next_id()
         generators.close()
-        call("idgen_skip", generators=[], yes=True, until=until)
+        skip(generators=[], yes=True, until=until)
         code, words = doctor("settings", database=[site])
         assert (code, "All is well" in words) == (0, True), words
     after = taken(old, FEW)
@@ -400,51 +397,48 @@ def test_two_projects_leave_a_database(
     """
     shared = dense(on_database(postgres, workers=[0, 2]), **FAR)
     own = dense(on_database("default", workers=[0, 2]), **FAR)
-    leave: dict[str, Any] = {"fix": True, "yes": True, "others_stopped": True}
-    leave["moved_from"] = [postgres]
+    leave: dict[str, Any] = {"others_stopped": True, "moved_from": [postgres]}
     with django_db_blocker.unblock():
         if had_its_own:
             with empty_sqlite(tmp_path / "second.sqlite3"):
-                call("migrate", app_label="django_idgen", verbosity=0)
+                call_command("migrate", "django_idgen", verbosity=0)
                 taken(own, FEW)
                 with override_settings(IDGEN=shared):
                     given = {**leave, "moved_from": ["default"]}
-                    code, words = doctor("settings", database=[postgres], **given)
-                    assert (code, "database 'default': closed" in words) == (0, True), words
+                    words = mended("settings", database=[postgres], **given)
+                    assert "database 'default': closed" in words
         with override_settings(IDGEN=shared):
-            call("idgen_skip", generators=[], yes=True, until=YEARS_AHEAD)
+            skip(generators=[], yes=True, until=YEARS_AHEAD)
         before = taken(shared, FEW)
         for project in ("first", "second"):
             with empty_sqlite(tmp_path / f"{project}.sqlite3"):
-                call("migrate", app_label="django_idgen", verbosity=0)
+                call_command("migrate", "django_idgen", verbosity=0)
                 with override_settings(IDGEN=own):
-                    code, words = doctor("settings", database=["default"], **leave)
-                    assert (code, "generation" in words) == (0, True), words
+                    words = mended("settings", database=["default"], **leave)
+                    assert "generation" in words
                     closed = f"database '{postgres}': closed" in words
                     assert closed == (project == "first")
                     assert findings("settings", database=["default"], moved_from=[postgres]) == []
                 assert min(taken(own, FEW)) > max(before)
 
 
-def call(command: str, **options: Any) -> str:
-    """What a command wrote."""
-    out = StringIO()
-    call_command(command, stdout=out, **options)
-    return out.getvalue()
+def test_declining_moves_nothing(server_alias: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It shows the settings that differ, what it would do, and asks.
 
-
-def test_declining_moves_nothing(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It shows the settings that differ, what it would do, and asks."""
-    with override_settings(IDGEN=idgen(on_database(postgres))):
+    Settings that agree are nothing to tell, nor are those of a namespace that was never used.
+    """
+    with override_settings(IDGEN=idgen(on_database(server_alias))):
+        assert findings("settings", database=[server_alias]) == []
         generators["default"].next_id()
-    before = NamespaceRecord.objects.using(postgres).values().get()
+        assert findings("settings", database=[server_alias]) == []
+    before = NamespaceRecord.objects.using(server_alias).values().get()
     monkeypatch.setattr("builtins.input", lambda _prompt: "n")
-    with override_settings(IDGEN=idgen(on_database(postgres), **NEW_LAYOUT)):
-        code, words = doctor("settings", database=[postgres], fix=True)
+    with override_settings(IDGEN=idgen(on_database(server_alias), **NEW_LAYOUT)):
+        code, words = doctor("settings", database=[server_alias], fix=True)
     assert code == 2
     assert "fields=[['time', 41]" in words
     assert "Nothing was changed" in words
-    assert NamespaceRecord.objects.using(postgres).values().get() == before
+    assert NamespaceRecord.objects.using(server_alias).values().get() == before
 
 
 def test_a_database_that_is_away_may_have_lent_too(postgres: str) -> None:
@@ -457,9 +451,267 @@ def test_a_database_that_is_away_may_have_lent_too(postgres: str) -> None:
     assert "'gone' can't be asked" in finding["todo"]
 
 
-def test_settings_that_agree_are_nothing_to_tell(server_alias: str) -> None:
-    """Nor are those of a namespace that was never used."""
-    with override_settings(IDGEN=idgen(on_database(server_alias))):
-        assert findings("settings", database=[server_alias]) == []
+# --- idgen_skip: after a database was put back ----------------------------------------
+
+
+TABLES = (Installation, NamespaceRecord, WorkerLease, LeafAlloc)
+
+
+def backup(alias: str) -> dict[type, list[dict[str, Any]]]:
+    """The rows of our tables as they are now."""
+    make_tables(alias)
+    return {model: list(model.objects.using(alias).values()) for model in TABLES}
+
+
+def restore(alias: str, rows: dict[type, list[dict[str, Any]]]) -> None:
+    """Put the rows back, as a restored backup does: what was made since is gone."""
+    with transaction.atomic(using=alias):
+        for model, values in rows.items():
+            model.objects.using(alias).all().delete()
+            model._base_manager.using(alias).bulk_create([model(**row) for row in values])
+
+
+def test_a_restored_database_repeats_nothing(server_alias: str, tmp_path: Path) -> None:
+    """I1: processes of before and after it, of tags and of a generator."""
+    # A window so long that no old process asks again meanwhile, which would put its mark right.
+    setting = dense(on_database(server_alias), window=60, **FAR)
+    with fleet(tmp_path) as processes, override_settings(IDGEN=setting):
+        (tags,) = processes.start(setting, 1, name="tags", tags="orders bills")
+        (first,) = processes.start(setting, 1)
+        for taker in (tags, first):
+            taker.wait_for(FEW)
+        kept = backup(server_alias)
+        # It takes a worker id of which the backup knows nothing, and ids past its marks.
+        (second,) = processes.start(setting, 1)
+        for taker in (first, second):
+            taker.wait_until_ahead()
+        tags.wait_for(3000)
+        processes.stop("tags")
+        tags.end()
+        highest = highest_of([first, second])
+        restore(server_alias, kept)
+        words = skip(all=True, generators=[], yes=True)
+        assert "are skipped" in words
+        assert "generation" in words
+        new = processes.start(setting, 2, name="new")
+        (later,) = processes.start(setting, 1, name="new", tags="orders bills")
+        later.wait_for(200)
+        for taker in (first, second, *new):
+            taker.wait_for(FEW)
+    processes.assert_no_repeats()
+    assert lowest_of(new) > highest
+
+
+@pytest.mark.parametrize("redis_is", ["kept", "restored"])
+def test_redis_goes_on_past_a_restored_database(
+    redis_is: str, postgres: str, tmp_path: Path
+) -> None:
+    """I1: what Redis has lent since the backup lies below the new fence, too.
+
+    Whether it still knows of it, or was put back together with the database.
+    """
+    with redis_farm() as farm, ExitStack() as stack:
+        server = farm.server()
+        alias = stack.enter_context(cache_alias("restored", server.url))
+        # A window and a stride that end before what the fleet stamps in the end.
+        leases = on_redis(alias, postgres, stride=60)
+        setting = dense(leases, window=60, **FAR)
+        stack.enter_context(override_settings(IDGEN=setting))
+        processes = stack.enter_context(fleet(tmp_path))
         generators["default"].next_id()
-        assert findings("settings", database=[server_alias]) == []
+        generators.close()
+        kept = backup(postgres)
+        server.run("SAVE")
+        old = processes.start(setting, 2)
+        for taker in old:
+            taker.wait_until_ahead()
+        if redis_is == "restored":
+            server.kill()  # what it has on disk is the copy
+            server.start()
+        highest = highest_of(old)
+        restore(postgres, kept)
+        skip(generators=["default"], yes=True)
+        (new,) = processes.start(setting, 1, name="new")
+        for taker in (new, *old):
+            taker.wait_for(FEW)
+    processes.assert_no_repeats()
+    assert lowest_of([new]) > highest
+
+
+def test_sqlite_skips_its_marks(file: str) -> None:
+    """The file beside the database counts, not the row."""
+    call_command("migrate", "django_idgen", verbosity=0)
+    with override_settings(IDGEN={}):
+        first = segments["orders"].next_id(), generators["default"].next_id()
+        skip("orders", by=10_000, generators=["default"], yes=True)
+        assert segments["orders"].next_id() > first[0] + 9_000
+        assert generators["default"].next_id() > first[1]
+
+
+def test_it_asks_and_shows_first(server_alias: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Declined, or with --dry-run, nothing is changed. An estimate is called one."""
+    # A window so long that no renewal changes a row meanwhile.
+    with override_settings(IDGEN=idgen(on_database(server_alias), window=3600)):
+        segments["orders"].next_id()
+        generators["default"].next_id()
+        before = backup(server_alias)
+        shown = skip("orders", by=500, dry_run=True)
+        assert "1001 -> 1501 (500 ids are skipped)" in shown
+        assert "give --by N" not in shown
+        assert "give --by N" in skip("orders", hours_ago=6, dry_run=True)
+        monkeypatch.setattr("builtins.input", lambda _prompt: "")
+        with pytest.raises(CommandError, match="Nothing was done"):
+            skip(all=True, generators=[])
+        assert backup(server_alias) == before
+        monkeypatch.setattr("builtins.input", lambda _prompt: "y")
+        assert "next id is 1501" in skip("orders", by=500)
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({}, "Name tags"),
+    ({"tags": ["nowhere"]}, "no tag 'nowhere'"),
+    ({"tags": ["a"], "all": True}, "Either"),
+    ({"tags": ["a"], "by": 0}, "--by must be"),
+    ({"tags": ["a"], "to": 2**63}, "--to must be"),
+    ({"tags": ["a"], "hours_ago": -1.0}, "must be 0 to"),
+    ({"generators": ["other"]}, "no generator 'other'"),
+    ({"generators": [], "until": "noon"}, "with its zone"),
+    ({"generators": [], "until": "2026-01-01T00:00"}, "with its zone"),
+    ({"tags": ["a"], "until": "2026-01-01T00:00Z"}, "--hours-ago"),
+]
+
+
+def test_bad_input_is_refused_in_words(file: str) -> None:
+    """Nothing is a traceback."""
+    with override_settings(IDGEN={}):
+        for given, words in REFUSED:
+            options = {name: value for name, value in given.items() if name != "tags"}
+            with pytest.raises(CommandError, match=words):
+                skip(*given.get("tags", []), yes=True, **options)
+
+
+def test_new_tags_start_past_what_a_lost_one_may_have_taken(postgres: str) -> None:
+    """A tag that was made after the backup is gone with it; made anew it starts higher."""
+    with override_settings(IDGEN=idgen(on_database(postgres))):
+        segments["orders"].next_id()
+        kept = backup(postgres)
+        lost = segments["bills"].next_ids(50)
+        restore(postgres, kept)
+        segments.close()
+        skip(all=True, yes=True)
+        assert segments["bills"].next_id() > max(lost)
+
+
+def test_new_tags_start_higher_where_no_tag_is_left(postgres: str) -> None:
+    """The backup is older than the first tag; ``--by`` says how far they are to start."""
+    with override_settings(IDGEN=idgen(on_database(postgres))):
+        kept = backup(postgres)
+        lost = segments["orders"].next_ids(50)
+        restore(postgres, kept)
+        segments.close()
+        shown = skip(all=True, hours_ago=6, dry_run=True)
+        assert "new tags start 100000 further" in shown
+        assert "How many ids the lost tags had is not known" in shown
+        assert "new tags start 77 further" in skip(all=True, by=77, dry_run=True)
+        assert "new tags start 100000 further" in skip(all=True, hours_ago=6, yes=True)
+        assert "There is nothing to do" in skip(all=True, to=77, yes=True)
+        assert segments["orders"].next_id() > max(lost) + 40_000
+
+
+def test_namespaces_of_other_projects_are_named(postgres: str) -> None:
+    """Their generators are not in this project's settings; only their own project can skip them."""
+    both = idgen(on_database(postgres))
+    both["GENERATORS"]["orders"] = {"LEASES": on_database(postgres)}
+    with override_settings(IDGEN=both):
+        generators["orders"].next_id()
+        assert "NOT skipped" not in skip(generators=[], yes=True)
+    with override_settings(IDGEN=idgen(on_database(postgres))):
+        shown = skip(generators=[], yes=True)
+        assert f"NOT skipped: namespace 'orders' in database '{postgres}'" in shown
+        assert "NOT skipped" not in skip(generators=["default"], yes=True)
+
+
+def test_new_tags_start_no_further_than_needed(postgres: str) -> None:
+    """``--to`` an id that all tags are past moves worker ids alone.
+
+    A skip past the end leaves the last id, and no error of the database.
+    """
+    with override_settings(IDGEN=idgen(on_database(postgres))):
+        segments["orders"].next_id()
+        generators["default"].next_id()
+        installation = Installation.objects.using(postgres)
+        before = installation.get().first_id
+        assert "new tags" not in skip(all=True, to=5, generators=["default"], yes=True)
+        assert installation.get().first_id == before
+        installation.update(first_id=MAX_ID - 5)
+        skip(all=True, by=2**62, yes=True)
+        assert installation.get().first_id == MAX_ID
+
+
+def test_until_reaches_further(postgres: str) -> None:
+    """A server that goes on elsewhere until then is reckoned with. The preview is what happens.
+
+    Also where a holder is ahead of the time, after an earlier skip.
+    """
+    setting = dense(on_database(postgres, workers=[0, 2]), **FAR)
+    years = []
+    with override_settings(IDGEN=setting):
+        for year in (2040, 2041):
+            generators["default"].next_id()
+            shown = skip(generators=[], yes=True, until=f"{year}-01-01T00:00:00Z")
+            asked, done = re.findall(r"from tick (\d+) on", shown)[-2:]
+            assert asked == done
+            generators.close()  # else it uses up the window that it has
+            number = generators["default"].next_id()
+            years.append(generators["default"].layout.unpack(number).created.year)  # type: ignore[attr-defined]
+            generators.close()
+    assert years[0] == 2040
+    assert years[1] > 2041  # the other server may be as far ahead of the time as this one
+
+
+@pytest.mark.django_db
+def test_a_tag_in_a_source_of_its_own_is_refused(tmp_path: Path) -> None:
+    """By the tag or the alias: it is not said to be unknown, and the way out is named."""
+    entry = {
+        "BACKEND": "django_idgen.core.tag_generator.SerialGenerator",
+        "SOURCE": {"OPTIONS": {"directory": str(tmp_path)}},
+        "OPTIONS": {"tag": "boxes"},
+    }
+    with override_settings(IDGEN={"GENERATORS": {"serial": entry}}):
+        for call in (lambda: skip("boxes"), lambda: skip(generators=["serial"])):
+            with pytest.raises(CommandError, match=r"'serial' keeps its tag .* raise the mark"):
+                call()
+        assert "NOT skipped: Generator 'serial'" in skip(all=True, dry_run=True)
+        with pytest.raises(CommandError, match="generator 'serial' were NOT skipped"):
+            skip(all=True, yes=True)
+
+
+def test_a_tag_with_a_block_in_redis_is_refused_before_anything_is_asked(postgres: str) -> None:
+    """Its row is in the database of SEGMENTS, but Redis goes on with its block.
+
+    What the refusal says instead does what was asked for.
+    """
+    source = {"alias": "own", "source": {"OPTIONS": {"database": postgres}}, "timeout": 30}
+    generator = {
+        "BACKEND": "django_idgen.sources.redis_incr.RedisIncrGenerator",
+        "SOURCE": {"OPTIONS": source},
+        "OPTIONS": {"timeout": 30},
+    }
+    setting = {
+        "GENERATORS": {"orders": generator},
+        "SEGMENTS": {"SOURCE": {"OPTIONS": {"database": postgres}}},
+    }
+    with redis_farm() as farm:
+        server = farm.server()
+        with cache_alias("own", server.url), override_settings(IDGEN=setting):
+            assert generators["orders"].next_id() == 1
+            before = backup(postgres)
+            with pytest.raises(CommandError, match=r"Redis of CACHES\['own'\]: the keys that"):
+                skip("orders", to=5_000_001)
+            assert backup(postgres) == before
+            generators.close()
+            LeafAlloc.objects.using(postgres).filter(pk="orders").update(max_id=5_000_001)
+            keys = raw_client("own").keys("django_idgen:pool*:orders")
+            assert keys
+            raw_client("own").delete(*keys)
+            assert generators["orders"].next_id() == 5_000_001

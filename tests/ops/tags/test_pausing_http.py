@@ -22,12 +22,12 @@ from django_idgen.ops.tags.edits import make_tag, pause_tag, resume_tag
 from django_idgen.process import handlers
 from django_idgen.rest.tags import KNOWN_TAGS
 from django_idgen.sources.http import HttpSource
+from tests.ops.tags.test_pausing import ENDLESS, held_by
+from tests.places import STEP
 from tests.remote.service import SECRET, one_token, service
 from tests.rest.tags.people import CHANGE, VIEW, Person, clerk, client_of
 
-STEP = 20
-ENDLESS = 400.0
-"""Seconds, longer than a test may take: who waits for an id instead of being told fails it."""
+pytestmark = pytest.mark.urls("tests.remote.urls")
 TAG = "/idgen/tags/orders"
 
 
@@ -58,7 +58,6 @@ def used_up(tag: str) -> None:
 # --- the API ----------------------------------------------------------------------------
 
 
-@pytest.mark.urls("tests.rest.tags.urls")
 def test_a_tag_is_paused_and_resumed(tag: str) -> None:
     """By whoever may change it; twice is as good as once, and it shows."""
     client = clerk()
@@ -70,7 +69,6 @@ def test_a_tag_is_paused_and_resumed(tag: str) -> None:
         assert LeafAlloc.objects.using("postgres").get().paused is paused
 
 
-@pytest.mark.urls("tests.rest.tags.urls")
 def test_pausing_takes_the_permission_to_change(tag: str) -> None:
     """And a tag that is there; a body has no fields."""
     for action in ("pause", "resume"):
@@ -81,7 +79,6 @@ def test_pausing_takes_the_permission_to_change(tag: str) -> None:
         assert clerk().get(f"{TAG}/{action}").status_code == 405
 
 
-@pytest.mark.urls("tests.rest.tags.urls")
 def test_paused_tags_can_be_listed(tag: str) -> None:
     """Alone, or those that are not."""
     make_tag("other", step=5)
@@ -97,7 +94,6 @@ def test_paused_tags_can_be_listed(tag: str) -> None:
     assert clerk().get("/idgen/tags/?paused=perhaps").status_code == 400
 
 
-@pytest.mark.urls("tests.rest.tags.urls")
 def test_loading_a_paused_tag_ahead_is_refused(tag: str) -> None:
     """With the code that says why."""
     used_up(tag)
@@ -105,7 +101,6 @@ def test_loading_a_paused_tag_ahead_is_refused(tag: str) -> None:
     assert (answer.status_code, answer.json()["code"]) == (409, "paused")
 
 
-@pytest.mark.urls("tests.remote.urls")
 def test_ids_and_segments_of_it_are_refused(tag: str, caplog: pytest.LogCaptureFixture) -> None:
     """409, which nobody takes for a reason to ask again; at once, and without a warning each."""
     used_up(tag)
@@ -127,7 +122,6 @@ def test_ids_and_segments_of_it_are_refused(tag: str, caplog: pytest.LogCaptureF
 # --- the trail --------------------------------------------------------------------------
 
 
-@pytest.mark.urls("tests.rest.tags.urls")
 def test_the_admin_shows_what_was_changed_over_the_api(no_tags: None) -> None:
     """Who, what, and from what to what; what changed nothing leaves nothing."""
     user = User.objects.create_user("carla")
@@ -166,37 +160,24 @@ def url(postgres: str) -> Iterator[str]:
         yield made
 
 
-def held_by(generator: Any) -> list[int]:
-    """What it gives out until it is refused."""
-    ids: list[int] = []
-    for _ in range(1000):
-        try:
-            ids.append(generator.next_id())
-        except TagPaused:
-            return ids
-    raise AssertionError("it gives out ids on and on")
-
-
 def test_a_client_of_a_service_is_told_the_same(url: str) -> None:
-    """It uses up what it holds; then it is told at once, and goes on after the resume."""
+    """It uses up what it holds; then it is told at once, and goes on after the resume.
+
+    The service is not passed over for it: other tags are lent by it meanwhile.
+    """
     with IdClient(url, token=SECRET, wait=ENDLESS) as client:
         first = client.segments["orders"].next_id()
         pause_tag("orders")
         ids = [first, *held_by(client.segments["orders"])]
         assert len(set(ids)) == len(ids) >= STEP
+        source = HttpSource(base_urls=url, token=SECRET, timeout=20)
+        for _ in range(2):
+            with pytest.raises(TagPaused):
+                source.fetch("orders")
+            assert source.fetch("others").tag == "others"
+        source.close()
         resume_tag("orders")
         assert client.segments["orders"].next_id() > max(ids)
-
-
-def test_the_service_is_not_passed_over_for_it(url: str) -> None:
-    """The address stays up: other tags are lent by it meanwhile."""
-    source = HttpSource(base_urls=url, token=SECRET, timeout=20)
-    pause_tag("orders")
-    for _ in range(2):
-        with pytest.raises(TagPaused):
-            source.fetch("orders")
-        assert source.fetch("others").tag == "others"
-    source.close()
 
 
 # --- earlier servers' forms -------------------------------------------------------------

@@ -10,7 +10,7 @@ from django.test import Client
 
 from django_idgen.models import LeafAlloc
 from django_idgen.rest.tokens import make_token
-from tests.rest.forgetting import forget
+from tests.rest.forgetting import new_service
 
 TAG = "shop/orders"
 URL = f"/idgen/tags/{TAG}/ids"
@@ -26,11 +26,7 @@ Asking = Callable[..., Any]
 def _nothing_known(request: pytest.FixtureRequest, settings: Any) -> Iterator[None]:
     settings.ROOT_URLCONF = "tests.remote.urls"
     settings.IDGEN = {}  # a maker of ids of this test's own
-    forget()
-    if request.node.get_closest_marker("django_db"):
-        request.getfixturevalue("no_tags")
-    yield
-    forget()
+    yield from new_service(request)
 
 
 @pytest.fixture

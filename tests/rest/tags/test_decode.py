@@ -38,7 +38,11 @@ def made(worker: int = 3, sequence: int = 7) -> int:
 
 
 def test_an_id_says_when_and_by_whom_it_was_made(client: APIClient) -> None:
-    """By POST and GET alike, as text or as a number, with what its layout is."""
+    """By POST and GET alike, as text or as a number, with what its layout is.
+
+    To those who say who they are; and no worker id is taken for it.
+    """
+    assert APIClient().post(URL, {"id": "1"}, format="json").status_code == 401
     wanted = [client.post(URL, {"id": value}) for value in (made(), str(made()))]
     for answer in (*wanted, client.get(URL, {"id": made()})):
         assert answer.status_code == 200, answer.json()
@@ -50,6 +54,7 @@ def test_an_id_says_when_and_by_whom_it_was_made(client: APIClient) -> None:
         assert found["worker_parts"] == {}
         assert found["layout"]["bits"] == {"time": 41, "worker": 10, "sequence": 12}
         assert found["generator"] == "default"
+    assert generators["default"].stats().lease is None  # type: ignore[attr-defined]
 
 
 def test_an_id_may_come_in_any_form(client: APIClient) -> None:
@@ -103,14 +108,3 @@ def test_named_parts_of_a_worker_id_are_told() -> None:
         found = client_of(Person()).post(URL, {"id": made(), "generator": "parted"})
         assert found.status_code == 200, found.json()
         assert found.json()["worker_parts"] == {"datacenter": 0, "machine": 3}
-
-
-def test_nothing_is_taken_by_taking_apart(client: APIClient) -> None:
-    """No worker id, and no question to a database."""
-    client.post(URL, {"id": made()})
-    assert generators["default"].stats().lease is None  # type: ignore[attr-defined]
-
-
-def test_it_is_for_those_who_say_who_they_are() -> None:
-    """401."""
-    assert APIClient().post(URL, {"id": "1"}, format="json").status_code == 401

@@ -18,7 +18,7 @@ from django_idgen.models import LeafAlloc
 from django_idgen.process import handlers
 from django_idgen.rest.tags import TagView
 from tests.places import STEP, idgen_on, place
-from tests.rest.tags.people import ADD, CHANGE, VIEW, Person, clerk, client_of
+from tests.rest.tags.people import ADD, CHANGE, LEASES, RELEASE, VIEW, Person, clerk, client_of
 from tests.server_tools import at_once
 
 __all__ = ["place"]
@@ -205,22 +205,20 @@ def test_skips_under_load_repeat_nothing(place: str, client: APIClient) -> None:
 # --- loading ahead, and letting go ---------------------------------------------------
 
 
-def test_a_preload_has_ids_ready_before_they_are_asked_for(place: str, client: APIClient) -> None:
-    """In this process, which the answer names; the ids themselves are not taken."""
+def test_this_process_loads_ahead_and_lets_go(place: str, client: APIClient) -> None:
+    """A preload has ids ready before they are asked for; the ids themselves are not taken.
+
+    After a clear, whose answer names the process, the next id is out of a new fetch, above all
+    before; a tag that is not in use has nothing.
+    """
     make(client, "orders")
+    make(client, "other")
     answer = client.post(f"{TAGS}orders/preload", {})
     assert answer.status_code == 200
     assert answer.json()["ready"] is True
     assert answer.json()["held"] >= STEP
     assert answer.json()["pooled"] is None
     assert ids("orders", 1) == [1]
-
-
-def test_clear_lets_go_of_what_this_process_holds(place: str, client: APIClient) -> None:
-    """The next id is out of a new fetch, above all before; a tag not in use has nothing."""
-    make(client, "orders")
-    make(client, "other")
-    ids("orders", 1)
     answer = client.post(f"{TAGS}orders/clear", {}).json()
     assert answer["cleared"] >= STEP - 1
     assert ":" in answer["process"]
@@ -361,9 +359,11 @@ def test_each_method_takes_its_permission(place: str, client: APIClient) -> None
         ("get", f"{TAGS}t", VIEW),
         ("patch", f"{TAGS}t", CHANGE),
         *[("post", f"{TAGS}t/{what}", CHANGE) for what in ("preload", "skip", "clear")],
+        ("get", "/idgen/leases/", LEASES),
+        ("post", "/idgen/leases/default/1/release", RELEASE),
     ]
     for method, url, permission in asked:
-        others = {VIEW, ADD, CHANGE} - {permission}
+        others = {VIEW, ADD, CHANGE, LEASES, RELEASE} - {permission}
         persons = [Person(), Person(*others), Person(permission)]
         body = {} if method != "get" else None
         nobody, *refused, allowed = [

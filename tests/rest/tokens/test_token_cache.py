@@ -1,4 +1,4 @@
-"""Tokens seen lately: believed for a while, longer in an outage, never past their end."""
+"""Tokens seen lately, believed for a while; and many replacements of one at once."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from django.db import OperationalError
+from django.db import OperationalError, connections
 
+from django_idgen.models import AccessToken
 from django_idgen.rest import authentication
 from django_idgen.rest.authentication import RETRY_AFTER, TokenCache
-from django_idgen.rest.tokens import KnownToken
+from django_idgen.rest.tokens import KnownToken, find_token, make_token, replace_token
 
 MAX_AGE = 60.0
 OUTAGE = 1200.0
@@ -199,3 +200,37 @@ def test_many_threads_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> 
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(look, list(range(20)) * 10))
+
+
+# --- on a database server ----------------------------------------------------------------
+
+
+def test_of_many_replacements_at_once_the_last_one_survives(postgres: str, settings: Any) -> None:
+    """None of them may end each other: a client would be left without any."""
+    settings.DATABASE_ROUTERS = [f"{__name__}.ToPostgres"]
+    with connections[postgres].schema_editor() as editor:
+        editor.create_model(AccessToken)
+    make_token("shop", tags=["a"])
+
+    def replace(_number: int) -> str:
+        try:
+            return replace_token("shop", overlap=timedelta(hours=1))[1]
+        finally:
+            connections[postgres].close()
+
+    with ThreadPoolExecutor(8) as pool:
+        secrets = list(pool.map(replace, range(24)))
+    assert all(find_token(secret) for secret in secrets)
+    endless = AccessToken.objects.using(postgres).filter(expires_at=None)
+    last = AccessToken.objects.using(postgres).latest("pk")
+    assert last in endless
+
+
+class ToPostgres:
+    """Tokens are written to a server, and read from a replica that has none of them yet."""
+
+    def db_for_read(self, model: Any, **hints: Any) -> str | None:
+        return "default" if model is AccessToken else None
+
+    def db_for_write(self, model: Any, **hints: Any) -> str | None:
+        return "postgres" if model is AccessToken else None

@@ -1,19 +1,24 @@
-"""The admin page of access tokens: a secret is shown once, and left nowhere."""
+"""Access tokens: a secret is shown once and left nowhere, and an end is final."""
 
 from __future__ import annotations
 
 import logging
 import re
 from datetime import UTC, datetime, timedelta
+from io import StringIO
 from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.sessions.models import Session
+from django.core import serializers
+from django.core.exceptions import ValidationError
+from django.core.management import call_command
 from django.test import Client
+from django.utils import timezone
 
 from django_idgen.models import AccessToken
-from django_idgen.rest.tokens import find_token, make_token
+from django_idgen.rest.tokens import find_token, make_token, revoke_tokens
 from tests import servers
 from tests.admin.people import staff
 
@@ -24,6 +29,8 @@ ADD = f"{LIST}add/"
 SECRET = re.compile(r"idgen_[-_A-Za-z0-9]{43}")
 FORM = {"name": "shop", "tags": "orders\r\ninv*", "generators": "", "leases": ""}
 NEVER = {"expires_at_0": "", "expires_at_1": ""}
+LATER = {"expires_at_0": "2030-01-01", "expires_at_1": "00:00:00"}
+RIGHTS = {**FORM, "tags": "orders"}
 
 
 def change(token: AccessToken) -> str:
@@ -112,13 +119,16 @@ def test_what_can_not_be_is_refused(admin_client: Client) -> None:
 
 
 def test_rights_are_changed_and_the_secret_stays(admin_client: Client) -> None:
-    """What a form sends of the secret's is passed over."""
+    """What a form sends of the secret's is passed over. It may end sooner or later."""
     token, secret = make_token("shop", tags=["orders"])
     wanted = {**FORM, **NEVER, "tags": "invoices", "digest": "0" * 64, "hint": "0000"}
     assert admin_client.post(change(token), wanted).status_code == 302
     known = find_token(secret)
     assert known is not None
     assert (known.pk, known.tags) == (token.pk, ("invoices",))
+    for end in (LATER, NEVER):
+        assert admin_client.post(change(token), {**RIGHTS, **end}).status_code == 302
+        assert find_token(secret) is not None
 
 
 def test_replacing_shows_a_new_one_and_gives_the_former_a_day(admin_client: Client) -> None:
@@ -245,3 +255,81 @@ def test_a_request_with_a_token_that_names_nothing_is_told_so(settings: Any) -> 
         answer = client.get(f"/idgen/{url}")
         assert answer.status_code == 403
         assert "it may take nothing" in answer.json()["detail"]
+
+
+# --- the end of a token: final once it is over ----------------------------------------
+
+FAR = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
+FIRST = datetime(1, 1, 1, tzinfo=UTC)
+
+
+def test_no_form_makes_a_revoked_token_valid_again() -> None:
+    """A user who may change tokens sees its page, and can send nothing."""
+    token, secret = make_token("shop", tags=["orders"])
+    revoke_tokens(AccessToken.objects.filter(pk=token.pk))
+    client = staff("view_accesstoken", "change_accesstoken")
+    url = change(token)
+    page = client.get(url)
+    assert page.status_code == 200
+    assert 'name="expires_at_0"' not in page.text
+    for end in (NEVER, LATER):
+        assert client.post(url, {**RIGHTS, **end}).status_code == 403
+        assert find_token(secret) is None
+
+
+def test_a_form_that_was_opened_before_it_was_revoked_changes_nothing() -> None:
+    """Nor does code that read the token then, or a fixture that was dumped then."""
+    token, secret = make_token("shop", tags=["orders"])
+    dumped = serializers.serialize("json", [token])
+    read = AccessToken.objects.get(pk=token.pk)
+    revoke_tokens(AccessToken.objects.filter(pk=token.pk))
+    with pytest.raises(ValidationError, match="has expired or was revoked"):
+        read.full_clean()
+    read.save()
+    assert find_token(secret) is None
+    for each in serializers.deserialize("json", dumped):
+        each.save()
+    assert find_token(secret) is None
+    token.expires_at = timezone.now() + timedelta(days=1)
+    token.save(update_fields=["expires_at"])
+    assert find_token(secret) is None
+
+
+def test_an_end_in_another_age_is_a_form_error(admin_client: Client, settings: Any) -> None:
+    """With how far it may be; in code it is a ``ValidationError``."""
+    for zone in ("UTC", "Asia/Shanghai", "America/New_York"):
+        settings.TIME_ZONE = zone
+        for day in ("9999-12-31", "2300-01-01", "0001-01-01"):
+            sent = {**RIGHTS, "expires_at_0": day, "expires_at_1": "00:00:00"}
+            assert "100 years" in admin_client.post(f"{LIST}add/", sent).text
+    for far in (FAR, FIRST):
+        with pytest.raises(ValidationError, match="100 years"):
+            make_token("shop", tags=["orders"], expires_at=far)
+    assert not AccessToken.objects.exists()
+
+
+@pytest.mark.parametrize(("zone", "far"), [("Asia/Shanghai", FAR), ("America/New_York", FIRST)])
+@pytest.mark.parametrize("zones", [True, False])
+def test_a_row_with_such_an_end_breaks_no_page_and_no_command(
+    admin_client: Client, settings: Any, zone: str, zones: bool, far: datetime
+) -> None:
+    """It is listed, replaced and revoked as any other; the others are, too."""
+    settings.TIME_ZONE, settings.USE_TZ = zone, zones
+    token, secret = make_token("shop", tags=["orders"])
+    end = far if zones else far.replace(tzinfo=None)
+    AccessToken.objects.filter(pk=token.pk).update(expires_at=end)
+    pages = ("", "?state=works", "?state=ended", f"{token.pk}/change/", f"{token.pk}/history/")
+    for page in pages:
+        assert admin_client.get(f"{LIST}{page}").status_code == 200, page
+    out = StringIO()
+    call_command("idgen_token", "list", stdout=out)
+    assert "shop" in out.getvalue()
+    assert (find_token(secret) is not None) is (far is FAR)
+    if far is FAR:
+        call_command("idgen_token", "rotate", "shop", stdout=out, stderr=out)
+        assert AccessToken.objects.latest("pk").expires_at is not None
+        newest = AccessToken.objects.latest("pk")
+        chosen = {"action": "replace", "_selected_action": [newest.pk]}
+        assert admin_client.post(LIST, chosen).status_code == 200
+    call_command("idgen_token", "revoke", "shop", stdout=out)
+    assert find_token(secret) is None

@@ -1,5 +1,0 @@
-"""The application that gunicorn loads."""
-
-from django.core.wsgi import get_wsgi_application
-
-application = get_wsgi_application()
