@@ -2,7 +2,8 @@
 
 A PostgreSQL and a MariaDB of the installed packages, with their files in memory, that never wait
 for a disk: making and dropping test databases, of which the tests do many, then costs a tenth.
-A server whose package is missing is left to the one at its standard port. Standard library alone.
+A server whose package is missing is left to the one at its standard port. Temporary files are in
+memory, too. Standard library alone.
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ def main(command: list[str]) -> int:
                 "IDGEN_TEST_MARIADB": _mariadb(Path(name, "mariadb"), started),
             }
             found = {key: url for key, url in environment.items() if url}
+            found["TMPDIR"] = str(Path(name, "t"))
+            Path(found["TMPDIR"]).mkdir()
             return subprocess.run(command, env=found | os.environ, check=False).returncode
         finally:
             for process in started:

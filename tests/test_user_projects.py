@@ -35,7 +35,7 @@ SQLITE: dict[str, dict[str, Any]] = {
     "immediate": {"transaction_mode": "IMMEDIATE"},
 }
 DATABASES = [*SQLITE, *servers.URLS]
-PUSH = [("journal", "manage"), ("postgres", "parallel"), ("memory", "pytest")]
+PUSH = [("postgres", "parallel"), ("memory", "pytest")]
 # Django copies a database's main file only: under WAL the copies lack its tables.
 EVERY = [
     (name, runner)

@@ -471,9 +471,19 @@ def test_processes_have_worker_ids_of_their_own(project: dict[str, str], tmp_pat
     ("target", "code", "words"),
     [
         ("same", 1, r"same: [\d,]+ of [\d,]+ ids REPEAT, such as 1000, given to thread 0 of .*"),
-        ("falling", 1, r"falling: thread 0 of process \d+ got 1000, then 999: ids did NOT RISE\."),
+        pytest.param(
+            "falling",
+            1,
+            r"falling: thread 0 of process \d+ got 1000, then 999: ids did NOT RISE\.",
+            marks=pytest.mark.long,
+        ),
         ("down", 2, r"Process \d+ could not go on: LookupError\('no ids here'\)"),
-        ("nosuch", 2, r"There is no generator 'nosuch' in IDGEN\['GENERATORS'\]\. .*"),
+        pytest.param(
+            "nosuch",
+            2,
+            r"There is no generator 'nosuch' in IDGEN\['GENERATORS'\]\. .*",
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_what_is_wrong_in_a_process_ends_all_with_one_line(
@@ -663,10 +673,10 @@ def test_latency_in_full(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("moment", "options"),
     [
-        ("starting", ["--processes=2"]),
-        ("running", ["--processes=2"]),
+        pytest.param("starting", ["--processes=2"], marks=pytest.mark.long),
+        pytest.param("running", ["--processes=2"], marks=pytest.mark.long),
         ("running", ["--processes=2", "--threads=2", "--against=uuid4,auto-increment"]),
-        ("running", ["default", "--insert=200000"]),
+        pytest.param("running", ["default", "--insert=200000"], marks=pytest.mark.long),
     ],
 )
 def test_it_stops_at_once_and_in_order(

@@ -33,7 +33,7 @@ def url_of(place: str, tmp_path: Path, request: pytest.FixtureRequest) -> str:
     return servers.URLS[alias].rpartition("/")[0] + f"/{connections.settings[alias]['NAME']}"
 
 
-@pytest.mark.parametrize("place", [*long("sqlite"), "postgres"])
+@pytest.mark.parametrize("place", long("sqlite", "postgres"))
 def test_the_quickstart_saves_rows_from_all_sides_and_proves_their_ids(
     place: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

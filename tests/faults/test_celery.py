@@ -184,7 +184,7 @@ def test_a_worker_without_children(sqlite_site: Site, pool: str) -> None:
 
 WINDOW = 3.0
 """Seconds: beat comes by each second. Much shorter, a loaded machine would lose it by itself."""
-OUTAGE = 60.0 if LONG else 6.0
+OUTAGE = 60.0 if LONG else 4.0
 
 
 # --- a blocked process keeps its worker id ------------------------------------------------
@@ -284,6 +284,7 @@ def test_beat_leaves_a_silent_cosid_instance_to_its_guard(postgres_site: Site) -
         assert len(done(worker, "renew_worker_leases")) > runs
 
 
+@pytest.mark.long
 def test_without_beat_a_blocked_process_loses_its_worker_id(postgres_site: Site) -> None:
     """The test above can fail: after a window a newcomer is lent it; no id comes twice."""
     site = postgres_site
@@ -431,6 +432,7 @@ def test_a_database_that_is_away_under_load_is_not_felt(
         assert len(set(ids)) == len(ids)
 
 
+@pytest.mark.long
 def test_without_upkeep_the_same_outage_is_felt(
     postgres: str, server: PostgresServer, tmp_path: Path
 ) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import server_tools
-from tests.tiers import LONG
+from tests.tiers import LONG, long
 
 from .processes import (
     ON_POSTGRES,
@@ -190,10 +190,10 @@ for _ in range(PROCESSES):
 os.close(told)
 join(children)
 """
-PROCESSES = 64
+PROCESSES = 64 if LONG else 16
 
 
-@pytest.fixture(params=["sqlite", "postgres", "mariadb", "redis"])
+@pytest.fixture(params=["postgres", "redis", *long("sqlite", "mariadb")])
 def fleet_site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
     """The site on each database in turn; and with worker ids from Redis, on PostgreSQL."""
     if request.param == "sqlite":
@@ -208,7 +208,7 @@ def fleet_site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]
         yield site
 
 
-def test_64_processes_that_start_together_get_different_worker_ids(fleet_site: Site) -> None:
+def test_processes_that_start_together_get_different_worker_ids(fleet_site: Site) -> None:
     """Hazard 5: all of them take their first id at once, where nothing was ever lent."""
     with fleet_site.python(START + f"PROCESSES = {PROCESSES}\n" + TOGETHER) as parent:
         assert parent.finish() == 0, parent.output
@@ -234,13 +234,12 @@ join(children)
 @ON_POSTGRES
 def test_processes_that_end_together_leave_no_worker_id(site: Site) -> None:
     """None stands in line for the others: all are free once the last process has ended."""
-    processes = 64 if LONG else 16
     # The tag's patience is half a second otherwise; a few cores take longer to start them all.
     site.set_idgen({"SEGMENTS": {"OPTIONS": {"timeout": 50}}})
-    with site.python(START + f"PROCESSES = {processes}\n" + ENDING_TOGETHER) as parent:
-        parent.wait_until(lambda: len(site.recorded()) == processes)
+    with site.python(START + f"PROCESSES = {PROCESSES}\n" + ENDING_TOGETHER) as parent:
+        parent.wait_until(lambda: len(site.recorded()) == PROCESSES)
         assert_no_repeats(site.recorded())
-        assert len(site.held()) == processes
+        assert len(site.held()) == PROCESSES
         (site.directory / "leave").touch()
         assert parent.finish() == 0, parent.output
     assert not site.held(), "they leave at once, too"

@@ -21,7 +21,7 @@ from django_idgen.sources.server import ServerSource
 from tests.places import empty_sqlite
 from tests.server_tools import execute
 from tests.servers import fast_directory
-from tests.tiers import LONG
+from tests.tiers import LONG, long
 
 from .processes import PATIENCE, Site, eventually
 
@@ -35,7 +35,7 @@ Ranges = list[tuple[int, int]]
 # --- many processes on one tag ------------------------------------------------
 
 
-@pytest.mark.parametrize("longest_step", [1, 1_000_000], ids=["steady", "growing"])
+@pytest.mark.parametrize("longest_step", [1_000_000, *long(1)])
 def test_many_processes_share_a_tag(counting_site: Site, longest_step: int) -> None:
     """I1: each id of 16 busy processes lies in a segment that it alone was granted.
 
@@ -165,7 +165,7 @@ def sqlite_tags(django_db_blocker: Any) -> Iterator[str]:
         yield alias
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", *long("postgres")])
 def tags_alias(request: pytest.FixtureRequest) -> Iterator[str]:
     """The alias of an empty database, where segments come from."""
     if request.param == "sqlite":
@@ -202,6 +202,7 @@ def test_many_tags_in_one_process(tags_alias: str, request: pytest.FixtureReques
     assert take_of_each(tags[-50:]) == [1001] * 50
 
 
+@pytest.mark.long
 def test_tags_take_little_memory(traced: Callable[[], int], sqlite_tags: str) -> None:
     """And hardly any once nobody uses them: where each goes on has to be known."""
     take_of_each(["first"])

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from django_idgen.core.layout import parse_layout
-from tests.tiers import LONG
+from tests.tiers import LONG, long
 
 from .processes import (
     ON_POSTGRES,
@@ -55,7 +55,7 @@ def check_end(site: Site, parent: Running, entries: int) -> None:
     assert site.sessions() == 0
 
 
-@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+@pytest.mark.parametrize("method", ["fork", "spawn", *long("forkserver")])
 def test_processes(sqlite_site: Site, method: str) -> None:
     """Hazard 66: children, which run no ``atexit``, give back their own worker id, not its."""
     with sqlite_site.python(PREPARE + PROCESSES.format(method=method)) as parent:

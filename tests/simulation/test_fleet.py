@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.tiers import long
+
 from .fleet import WINDOW, Fleet
 
 PROCESSES = 300
@@ -58,7 +60,7 @@ def test_all_go_on_after_an_outage_that_outlasts_their_windows(fleet: Fleet) -> 
     assert (back.held[last], back.stopped[last]) == (PROCESSES, 0)
 
 
-@pytest.mark.parametrize("cleanly", [True, False], ids=["exits", "killed"])
+@pytest.mark.parametrize("cleanly", [False, *long(True)])
 def test_a_rolling_deployment_needs_the_live_and_the_unexpired(
     fleet: Fleet, *, cleanly: bool
 ) -> None:

@@ -55,7 +55,7 @@ print(json.dumps([first, release_worker("default", {0})]))
 """
 
 
-@pytest.fixture(params=["postgres", *long("sqlite", "mariadb", "redis")])
+@pytest.fixture(params=long("postgres", "sqlite", "mariadb", "redis"))
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
     """Programs on each registry, whose windows are over in a few seconds."""
     options: dict[str, Any] = {"window": WINDOW, "workers": [0, 8]}

@@ -36,6 +36,7 @@ from django_idgen.process import handlers
 from tests.contracts.loss_contract import LossContract
 from tests.leases.redis.fleet import STRIDE, WINDOW, Fleet
 from tests.leases.zookeeper.conftest import ZooKeeperFleet, zookeeper_space
+from tests.tiers import long
 from tests.wires import CutWire
 from tests.zookeeper_servers import ZooKeeper, ensemble
 
@@ -93,10 +94,11 @@ def restart_empty(fleet: Fleet, server: ZooKeeper) -> None:
     server.start()
 
 
-LOSSES = [delete_node, end_the_life, garble, drop_a_mark, drop_the_ceiling, restart_empty]
+LOSSES = [delete_node, end_the_life, restart_empty]
+ODD_LOSSES = [garble, drop_a_mark, drop_the_ceiling]
 
 
-@pytest.fixture(params=LOSSES)
+@pytest.fixture(params=[*LOSSES, *long(*ODD_LOSSES)])
 def loss(request: pytest.FixtureRequest, fleet: Fleet, server: ZooKeeper) -> Callable[[], None]:
     return partial(request.param, fleet, server)
 
@@ -110,6 +112,7 @@ class TestLosses(LossContract):
     outlives_its_installation = False  # a process' next call fails, and the one after it goes on
 
 
+@pytest.mark.long
 def test_a_crash_that_loses_nothing_costs_nothing(fleet: Fleet, server: ZooKeeper) -> None:
     """A server that is killed and started again has all on its disk: every lease goes on."""
     fleet.work()

@@ -112,14 +112,14 @@ class Change:
 
 CHANGES = {
     "another layout": Change("database", "database", generator=NEW_LAYOUT),
-    # All the marks are forgotten with that: only the fence holds back.
-    "other worker ids in Redis": Change("redis", "redis", workers=[1, 3]),
     # At once: no window of the old fleet has to end first.
     "from the database to Redis": Change("database", "redis"),
-    # Its node is made by the first of the new processes.
-    "from the database to ZooKeeper": Change("database", "zookeeper"),
 }
 MORE = {
+    # All the marks are forgotten with that: only the fence holds back.
+    "other worker ids in Redis": Change("redis", "redis", workers=[1, 3]),
+    # Its node is made by the first of the new processes.
+    "from the database to ZooKeeper": Change("database", "zookeeper"),
     # A second earlier: the new ids of now are the old ones of a second later.
     "another epoch": Change("database", "database", generator={"EPOCH": "2024-12-31T23:59:59Z"}),
     # A range that overlaps with the old one; the marks that stay hold back from repeats, too.
@@ -201,6 +201,7 @@ def test_from_fallback_leases_of_an_earlier_version(
     assert min(taken(new, FEW)) > max(before)
 
 
+@pytest.mark.long
 def test_back_to_the_layout_of_before(postgres: str, tmp_path: Path) -> None:
     """While windows from then last: what was lent of it is remembered over another layout."""
     setting = dense(on_database(postgres), window=60)
@@ -274,7 +275,7 @@ def test_tags_go_on_past_those_of_the_database_before(site: str, postgres: str) 
         assert segments["new"].next_id() < 10_000  # the tag did not move
 
 
-@pytest.mark.parametrize("broken_at", [1, 2])
+@pytest.mark.parametrize("broken_at", [2, *long(1)])
 def test_a_run_that_was_broken_off_is_begun_again(
     broken_at: int, postgres: str, mariadb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -387,7 +388,7 @@ def test_back_from_static_worker_ids(tmp_path: Path, site: str) -> None:
     assert min(after) > max(before)
 
 
-@pytest.mark.parametrize("had_its_own", [True, *long(False)])
+@pytest.mark.parametrize("had_its_own", long(True, False))
 def test_two_projects_leave_a_database(
     had_its_own: bool, tmp_path: Path, postgres: str, django_db_blocker: Any
 ) -> None:
@@ -502,7 +503,7 @@ def test_a_restored_database_repeats_nothing(server_alias: str, tmp_path: Path) 
     assert lowest_of(new) > highest
 
 
-@pytest.mark.parametrize("redis_is", ["kept", "restored"])
+@pytest.mark.parametrize("redis_is", ["restored", *long("kept")])
 def test_redis_goes_on_past_a_restored_database(
     redis_is: str, postgres: str, tmp_path: Path
 ) -> None:
