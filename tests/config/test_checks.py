@@ -374,6 +374,7 @@ def test_ids_without_the_app_say_what_is_missing() -> None:
 
 REDIS = "django_redis.cache.RedisCache"
 LEASES = {"BACKEND": "django_idgen.leases.redis.RedisLeases", "OPTIONS": {"alias": "ids"}}
+FILES = "django.core.cache.backends.filebased.FileBasedCache"
 CHECKPOINTED = "django_idgen.leases.checkpointed.CheckpointedLeases"
 
 
@@ -425,10 +426,11 @@ def test_another_place_is_none_of_its_business(caches: dict[str, Any]) -> None:
         "redis://127.0.0.1:1/2,redis://127.0.0.2:1/2",
         "redis://ids@127.0.0.1:2/1",
         "unix:///a?db=1",
-        "/tmp/cache",
-        Path("/tmp/cache"),
     ):
         caches["sessions"] = entry(location)
+        assert said("django_idgen.W005", caches, LEASES) == []
+    for location in ("/tmp/cache", Path("/tmp/cache")):
+        caches["sessions"] = {"BACKEND": FILES, "LOCATION": location}
         assert said("django_idgen.W005", caches, LEASES) == []
 
 
