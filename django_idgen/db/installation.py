@@ -12,6 +12,7 @@ from ..core.clock import SYSTEM_CLOCK, Clock
 from ..core.errors import SegmentUnavailable
 from ..models import Installation
 from .connection import own_connection, place_of
+from .rows import read_first, rows_of
 from .sqlite import database_of
 from .transactions import Transactions
 
@@ -59,8 +60,8 @@ class DatabaseOwner:
 
     def _identity(self) -> str:
         def body(_connection: BaseDatabaseWrapper) -> str | None:
-            rows = Installation.objects.using(self.alias).filter(pk=1)
-            return rows.values_list("identity", flat=True).first()
+            found = read_first(rows_of(Installation, self.alias).filter(pk=1))
+            return None if found is None else found.identity
 
         transactions = Transactions(
             own_connection(self.alias),

@@ -1,4 +1,4 @@
-"""Our tables: making them where they are missing, and writing rows.
+"""Our tables: making them where they are missing.
 
 ``migrate`` makes them in the ordinary way. But with a project-wide
 ``DEFAULT_AUTO_FIELD`` of this app, the first row of ``django_migrations`` needs an
@@ -34,7 +34,6 @@ from django.db import (
     DatabaseError,
     IntegrityError,
     ProgrammingError,
-    connections,
     router,
     transaction,
 )
@@ -43,6 +42,7 @@ from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from ..core.errors import ConfigurationError, sentence
 from ..core.lease import PROTOCOL_VERSION
 from .connection import home_connection, own_connection
+from .rows import insert_row, is_any, read_first, rows_of
 from .sqlite import FileConnection, database_of, is_test_database, tie
 
 if TYPE_CHECKING:
@@ -114,8 +114,8 @@ def _bring_up(connection: BaseDatabaseWrapper) -> str | None:
     """The identity of the installation; ``None`` if its row was lost."""
     make_missing_tables(connection)
     add_missing_columns(connection)
-    rows = _model("Installation")._default_manager.using(connection.alias)
-    identity: str | None = rows.values_list("identity", flat=True).first()
+    found = read_first(rows_of(_model("Installation"), connection.alias))
+    identity: str | None = None if found is None else found.identity
     return identity
 
 
@@ -352,51 +352,9 @@ def _make_identity(connection: BaseDatabaseWrapper) -> None:
     Once the table of namespaces exists, a missing row is the sign of a loss. So the row is made
     before that table.
     """
-    rows = _model("Installation")._default_manager.using(connection.alias)
-    if rows.exists():
+    model = _model("Installation")
+    if is_any(rows_of(model, connection.alias)):
         return
-    row = rows.model(key=1, identity=token_hex(16), protocol=PROTOCOL_VERSION)
+    row = model(key=1, identity=token_hex(16), protocol=PROTOCOL_VERSION)
     with suppress(IntegrityError), transaction.atomic(using=connection.alias):
         insert_row(row, connection.alias)  # unless another process was quicker
-
-
-# --- rows, written without signals such as post_save and pre_delete --------------------------
-#
-# A project may have a receiver for every model, such as an audit log whose rows have ids of this
-# app. Called in the middle of a grant, it would wait for the very grant that is being written.
-
-
-def why_alike(row: Model, alias: str) -> str:
-    """Why the key of ``row`` collides with that of another row; "" if it does not.
-
-    In the default collations of MySQL and MariaDB, "Orders" and "orders" are one key.
-    """
-    if connections[alias].vendor != "mysql":
-        return ""
-    rows = type(row)._base_manager.using(alias).exclude(pk=row.pk)
-    # Compares by the column's collation, unlike the exact look-up of a NameField.
-    other = rows.filter(pk__gte=row.pk, pk__lte=row.pk).values_list("pk", flat=True).first()
-    if other is None:
-        return ""
-    column = f"{row._meta.db_table}.{row._meta.pk.column}"
-    return (
-        f"database {alias!r} has {other!r}, which is the same by the collation of {column}; "
-        f"choose a name that differs in more than case, accents and spaces, or give that column "
-        f"a binary collation"
-    )
-
-
-def insert_row(row: Model, alias: str) -> None:
-    """``INSERT`` the row. Raises what the database raises, for example for an existing key."""
-    type(row)._base_manager.using(alias).bulk_create([row])
-
-
-def update_row(row: Model, alias: str, *names: str) -> None:
-    """``UPDATE`` the fields ``names``, or all fields but the key.
-
-    Raises :class:`django.db.DatabaseError` if the row does not exist.
-    """
-    fields = [field.name for field in row._meta.concrete_fields if not field.primary_key]
-    values = {name: getattr(row, name) for name in names or fields}
-    if not type(row)._base_manager.using(alias).filter(pk=row.pk).update(**values):
-        raise DatabaseError(f"The row {row.pk!r} of {row._meta.db_table} is gone.")

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from django.db import Error as AnyDatabaseError
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.models import BigIntegerField, F, Max, Q, QuerySet, Value
+from django.db.models import BigIntegerField, Count, F, Max, Q, QuerySet, Value
 from django.db.models.functions import Greatest, Least
 from django.utils.functional import cached_property
 
@@ -27,7 +27,18 @@ from ..core.inspection import InspectedMark
 from ..core.lease import OLD_CLIENTS, PROTOCOL_VERSION, Lease, Mark, Namespace
 from ..db import dialects
 from ..db.connection import SOCKET_TIMEOUT, OwnConnection, is_there, own_connection
-from ..db.tables import insert_row, missing_tables, update_row, why_alike
+from ..db.rows import (
+    insert_row,
+    is_any,
+    iterate_values,
+    read_aggregate,
+    read_first,
+    read_values,
+    rows_of,
+    update_row,
+    why_alike,
+)
+from ..db.tables import missing_tables
 from ..db.transactions import Rerun, Transactions
 from ..models import Installation, NamespaceRecord, WorkerLease
 from .book_registry import BookRegistry, Store, read_clock
@@ -192,8 +203,8 @@ class OrmBook(Book):
     @cached_property
     def _row(self) -> Installation:
         """The installation's row; an unsaved one where there is none."""
-        rows = Installation.objects.using(self._alias).filter(pk=1)
-        found = (rows.select_for_update() if self.thorough else rows.only("identity")).first()
+        rows = rows_of(Installation, self._alias).filter(pk=1)
+        found = read_first(rows.select_for_update() if self.thorough else rows.only("identity"))
         return found or Installation(
             key=1,
             identity=token_hex(16) if self.thorough else "",
@@ -214,10 +225,10 @@ class OrmBook(Book):
         return self._found
 
     def _records(self) -> QuerySet[NamespaceRecord]:
-        return NamespaceRecord.objects.using(self._alias).filter(pk=self._namespace)
+        return rows_of(NamespaceRecord, self._alias).filter(pk=self._namespace)
 
     def _read(self, rows: QuerySet[NamespaceRecord]) -> Record | None:
-        row = rows.first()
+        row = read_first(rows)
         if row is None:
             return None
         if row.protocol > PROTOCOL_VERSION:
@@ -282,7 +293,7 @@ class OrmBook(Book):
         )
 
     def next_generation(self, after: int) -> int:
-        left = self._workers().aggregate(highest=Max("generation", default=0))["highest"]
+        left = read_aggregate(self._workers(), Max("generation", default=0))
         return max(after, int(left)) + 1
 
     def eras(self) -> object:
@@ -294,11 +305,11 @@ class OrmBook(Book):
     # --- the marks: reading -----------------------------------------------------------
 
     def _workers(self) -> QuerySet[WorkerLease]:
-        return WorkerLease.objects.using(self._alias).filter(namespace=self._namespace)
+        return rows_of(WorkerLease, self._alias).filter(namespace=self._namespace)
 
     def _of(self, worker: int) -> QuerySet[WorkerLease]:
         key = WorkerLease.key_of(self._namespace, worker)
-        return WorkerLease.objects.using(self._alias).filter(pk=key)
+        return rows_of(WorkerLease, self._alias).filter(pk=key)
 
     def _free(self, now: int, generation: int) -> QuerySet[WorkerLease]:
         # The rule of core.lease.is_free, in SQL; a mark of another generation is void.
@@ -306,19 +317,19 @@ class OrmBook(Book):
         return self._workers().filter(free)
 
     def count(self) -> int:
-        return self._workers().count()
+        return int(read_aggregate(self._workers(), Count("pk")))
 
     def highest_worker(self) -> int | None:
-        highest: int | None = self._workers().aggregate(worker=Max("worker"))["worker"]
+        highest: int | None = read_aggregate(self._workers(), Max("worker"))
         return highest
 
     def highest_until(self) -> int:
-        return int(self._workers().aggregate(until=Max("until", default=0))["until"])
+        return int(read_aggregate(self._workers(), Max("until", default=0)))
 
     def marks(self, workers: Collection[int]) -> Mapping[int, Mark]:
         keys = [WorkerLease.key_of(self._namespace, worker) for worker in workers]
-        rows = WorkerLease.objects.using(self._alias).filter(pk__in=keys)
-        return {mark.worker: mark for mark in map(_mark, rows.values_list(*_MARK))}
+        rows = read_values(rows_of(WorkerLease, self._alias).filter(pk__in=keys), *_MARK)
+        return {mark.worker: mark for mark in map(_mark, rows)}
 
     def inspected(
         self, workers: Collection[int] | None = None, *, generation: int | None = None
@@ -332,7 +343,7 @@ class OrmBook(Book):
         self, rows: QuerySet[WorkerLease], generation: int | None = None
     ) -> Iterable[InspectedMark]:
         # Tuples are fast: a large layout may have a row for each of many worker ids.
-        for *row, acquired_at, seen_at, offset_us in rows.values_list(*_INSPECTED).iterator(2000):
+        for *row, acquired_at, seen_at, offset_us in iterate_values(rows, *_INSPECTED):
             mark = Mark(*row)
             yield InspectedMark(
                 mark,
@@ -356,14 +367,13 @@ class OrmBook(Book):
         )
         if avoid is not None:
             rows = rows.exclude(worker=avoid)
-        row = rows.order_by("until", "worker").values_list(*_MARK).first()
-        return None if row is None else _mark(row)
+        found = read_values(rows.order_by("until", "worker")[:1], *_MARK)
+        return _mark(found[0]) if found else None
 
     def lowest_missing(self, workers: range, avoid: int | None) -> int | None:
         rows = self._workers().filter(worker__gte=workers.start, worker__lt=workers.stop)
-        taken = rows.order_by("worker").values_list("worker", flat=True)
         wanted = workers.start
-        for worker in taken.iterator(chunk_size=2000):
+        for (worker,) in iterate_values(rows.order_by("worker"), "worker"):
             while wanted < worker:
                 if wanted != avoid:
                     return wanted
@@ -441,12 +451,12 @@ class OrmBook(Book):
         limit = Value(namespace.max_ticks, BigIntegerField())
         end = Least(latest + namespace.window_ticks, limit)
         count = seen.update(until=Greatest(F("until"), end))
-        return count, int(seen.aggregate(until=Max("until", default=0))["until"]) if count else 0
+        return count, int(read_aggregate(seen, Max("until", default=0))) if count else 0
 
     def take_back(self, lease: Lease, *, last_tick: int | None) -> bool:
         """See :meth:`Book.take_back`; without a lock, so the mark may have moved since."""
         # A query of its own: inside the UPDATE, MySQL would wait for the record's lock.
-        if not self._records().filter(generation=lease.generation).exists():
+        if not is_any(self._records().filter(generation=lease.generation)):
             return False
         rows = self._of(lease.worker).filter(token=lease.token, generation=lease.generation)
         # The rule of core.lease.final_mark, in SQL: computed from the row, not from what was sent.

@@ -21,6 +21,7 @@ from django.utils import timezone
 from ..core.errors import IdgenError, SegmentUnavailable
 from ..core.segment import HIGHEST, check_tag
 from ..db.connection import Place, home_connection, place_of
+from ..db.rows import read_first, read_values, rows_of
 from ..db.tables import is_missing, missing_columns
 from ..models import LeafAlloc
 from . import handlers
@@ -181,7 +182,7 @@ def find_tag(tag: str) -> Tag | None:
 
 def _row(alias: str, tag: str) -> LeafAlloc | None:
     try:
-        row = LeafAlloc.objects.using(alias).filter(pk=tag).first()
+        row = read_first(rows_of(LeafAlloc, alias).filter(pk=tag))
     except DatabaseError as error:
         if table_is_missing(alias):
             return None
@@ -257,7 +258,7 @@ def _check_in_databases(tag: str) -> None:
     if find_tag(tag) is None:
         known = set(handlers.segments.fields)
         for alias in tag_databases():
-            known.update(LeafAlloc.objects.using(alias).values_list("pk", flat=True))
+            known.update(tag for (tag,) in read_values(rows_of(LeafAlloc, alias), "pk"))
         like = " or ".join(map(repr, get_close_matches(tag, known)))
         raise TagUnknown(tag, hint=f" Is it {like}?{MAKE_IT}" if like else MAKE_IT)
 

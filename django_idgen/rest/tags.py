@@ -27,6 +27,7 @@ from ..core.errors import InvalidTag, SegmentUnavailable
 from ..core.lease import process_label
 from ..core.segment import MAX_STEP, check_tag
 from ..db.connection import Place, place_of
+from ..db.rows import is_any, rows_of
 from ..models import LeafAlloc
 from ..ops.tags import edits as tag_edits
 from ..ops.tags.change_log import Change, record
@@ -198,9 +199,7 @@ def _is_in(alias: str, tag: str) -> bool:
 
 
 def _is_row(alias: str, tag: str) -> bool:
-    rows = LeafAlloc.objects.using(alias).filter(pk=tag)
-    # MariaDB takes "Orders" for "orders".
-    return tag in rows.values_list("pk", flat=True)
+    return is_any(rows_of(LeafAlloc, alias).filter(pk=tag))
 
 
 KNOWN_TAGS = KnownTags(_exists)

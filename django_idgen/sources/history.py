@@ -13,7 +13,7 @@ from django.db import transaction
 from ..core.lease import process_label
 from ..core.segment import Segment
 from ..db.connection import home_of
-from ..db.tables import insert_row
+from ..db.rows import insert_row
 from ..models import SegmentHistory
 
 BATCH = 5000

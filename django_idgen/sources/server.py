@@ -64,7 +64,17 @@ from ..core.source import Source
 from ..db import dialects
 from ..db.connection import OwnConnection, own_connection
 from ..db.dialects import IDENTITY_LENGTH, Now
-from ..db.tables import insert_row, update_row, why_alike
+from ..db.rows import (
+    insert_row,
+    is_any,
+    move_row,
+    read_aggregate,
+    read_first,
+    read_values,
+    rows_of,
+    update_row,
+    why_alike,
+)
 from ..db.transactions import Transactions
 from ..models import DEFAULT_STEP, Installation, LeafAlloc
 from ..signals import emit as emit_signal
@@ -113,12 +123,14 @@ def move(
     tag: str,
     lowest: int,
     demand: Demand,
-    *,
+    *names: str,
     identity: str,
     shared: bool,
     holder: str,
-) -> bool:
-    """Move ``max_id`` of ``tag`` up and lock its row; False if the row is not as it should be.
+) -> dict[str, Any] | None:
+    """Move ``max_id`` of ``tag`` up, and lock its row; its fields ``names`` as they are then.
+
+    None if the row is not as it should be.
 
     It must not be paused; must have a sound step and shard; must record ranges twice as long
     as this one; must be at or above ``lowest`` and not near the end of the ids; and must record
@@ -127,16 +139,17 @@ def move(
     process that gets the ids.
     """
     if lowest > MAX_ID - _LONGEST_MOVE or demand.at_least > MAX_STEP:
-        return False
+        return None
     writes_utc = dialects.writes_utc(connection)
     sql, stand_ins = _statement(
         connection.alias, connection.vendor, writes_utc, identity, shared, demand
     )
     real = {_TAG: tag, _HOLDER: holder, _LOWEST: lowest}
-    with connection.cursor() as cursor:
-        # A driver may have a type of its own for integers.
-        cursor.execute(sql, [type(each)(real.get(each, each)) for each in stand_ins])
-        return bool(cursor.rowcount)
+    # A driver may have a type of its own for integers.
+    parameters = [type(each)(real.get(each, each)) for each in stand_ins]
+    rows = rows_of(LeafAlloc, connection.alias).filter(pk=tag)
+    found = move_row(rows, (sql, parameters), *names)
+    return None if found is None else dict(zip(names, found, strict=True))
 
 
 @lru_cache(maxsize=64)
@@ -151,7 +164,7 @@ def _statement(
     """The UPDATE of :func:`move` and its parameters. Building it takes longer than running it."""
     ids = _length(demand)
     length = ids * Cast("delta", BigIntegerField())
-    sound = LeafAlloc.objects.using(alias).filter(
+    sound = rows_of(LeafAlloc, alias).filter(
         pk=_TAG,
         # In the UPDATE: no fetch is granted anything after a pause is committed.
         paused=False,
@@ -317,7 +330,7 @@ class ServerSource(Source):
         """
 
         def body(_connection: BaseDatabaseWrapper) -> float:
-            row = self._rows(tag).select_for_update().first()
+            row = read_first(self._rows(tag).select_for_update())
             if row is None:
                 return 0.0
             known = Rate(row.rate, row.measured_at, row.measured_used)
@@ -335,9 +348,8 @@ class ServerSource(Source):
 
     def is_new(self, tag: str) -> bool:
         """Whether no id of ``tag`` has been given out."""
-        used = self._rows(tag).filter(max_id__gt=1).values_list("pk", flat=True)
-        # MariaDB takes "Orders" for "orders".
-        return self._transactions.run(lambda _: tag not in used.all(), timeout=QUESTION_TIMEOUT)
+        used = self._rows(tag).filter(max_id__gt=1)
+        return self._transactions.run(lambda _: not is_any(used), timeout=QUESTION_TIMEOUT)
 
     def is_paused(self, tag: str) -> bool:
         """Whether the row of ``tag`` is paused now."""
@@ -372,33 +384,34 @@ class ServerSource(Source):
             raise
 
     def _rows(self, tag: str) -> QuerySet[LeafAlloc]:
-        return LeafAlloc.objects.using(self.alias).filter(pk=tag)
+        return rows_of(LeafAlloc, self.alias).filter(pk=tag)
 
     # --- the ordinary fetch ----------------------------------------------------
 
     def _take(
         self, tag: str, floor: Floor, demand: Demand, connection: BaseDatabaseWrapper
     ) -> _Taken:
-        if not move(
+        row = move(
             connection,
             tag,
             floor.lowest,
             demand,
+            *self._names,
             identity=self._identity(connection),
             shared=self._shared,
             holder=process_label(),
-        ):
+        )
+        if row is None:
             if self._says_paused(tag):
                 raise TagPaused(tag)
             return _Taken()
-        row = self._read(tag)
         shard = Shard(row["delta"], row["remainder"])
         self._opening.check(tag, shard)
         base = row["max_id"] - demand.length(row["step"]) * shard.delta
         return _Taken(self._grant(tag, row, base, demand))
 
     def _says_paused(self, tag: str) -> bool:
-        return self._rows(tag).filter(paused=True).exists()
+        return is_any(self._rows(tag).filter(paused=True))
 
     def _identity(self, connection: BaseDatabaseWrapper) -> str:
         if self._identity_sql is None:
@@ -410,8 +423,12 @@ class ServerSource(Source):
         return self.shard is not None and self.shard.delta > 1
 
     def _read(self, tag: str) -> dict[str, Any]:
-        names = (*_READ, *(_MEASURED if self._measures else ()))
-        return dict(self._rows(tag).values(*names).get())
+        (found,) = read_values(self._rows(tag), *self._names)
+        return dict(zip(self._names, found, strict=True))
+
+    @property
+    def _names(self) -> Sequence[str]:
+        return (*_READ, *(_MEASURED if self._measures else ()))
 
     # --- the careful one ---------------------------------------------------------
 
@@ -567,7 +584,7 @@ class RowOpening:
         installation = self._lock_installation()
         server = dialects.server_identity(connection) if self._server_identity else ""
         changed = self._notice_server(installation, server)
-        row = self._rows(tag).select_for_update().first()
+        row = read_first(self._rows(tag).select_for_update())
         if row is not None and row.paused:
             raise TagPaused(tag)
         if row is None:
@@ -596,8 +613,9 @@ class RowOpening:
         """
         installation = self._lock_installation()
         shard, ours = Shard(installation.delta, installation.remainder), self._shard or ALONE
-        used = LeafAlloc.objects.using(self.alias).filter(Q(max_id__gt=1) | Q(largest_step__gt=0))
-        tag = used.values_list("pk", flat=True).first()
+        rows = rows_of(LeafAlloc, self.alias)
+        used = read_first(rows.filter(Q(max_id__gt=1) | Q(largest_step__gt=0)))
+        tag = None if used is None else used.pk
         if shard == ours:
             return Sharing.READY if tag is None else Sharing.USED
         if shard != ALONE or tag is not None:
@@ -611,8 +629,8 @@ class RowOpening:
 
     def _lock_installation(self) -> Installation:
         """The row, locked; recreated if it was deleted."""
-        rows = Installation.objects.using(self.alias).filter(pk=1)
-        return rows.select_for_update().first() or self._remade()
+        rows = rows_of(Installation, self.alias).filter(pk=1)
+        return read_first(rows.select_for_update()) or self._remade()
 
     def _remade(self) -> Installation:
         made = Installation(
@@ -627,16 +645,14 @@ class RowOpening:
 
     def _recall(self, installation: Installation) -> None:
         """Copy into a recreated row what the tags' rows record, and assume a loss."""
-        tags = LeafAlloc.objects.using(self.alias)
-        known = tags.aggregate(
-            largest=Max("largest_step", default=0), delta=Max("delta", default=1)
-        )
-        installation.largest_step = max(installation.largest_step, known["largest"])
-        installation.first_id = self._past_loss(installation.first_id, known["largest"])
-        rows = tags.filter(delta=known["delta"]).values_list("remainder", flat=True)
-        remainders = set(rows.order_by("remainder").distinct()[:2])
+        tags = rows_of(LeafAlloc, self.alias)
+        largest = read_aggregate(tags, Max("largest_step", default=0))
+        installation.largest_step = max(installation.largest_step, largest)
+        installation.first_id = self._past_loss(installation.first_id, largest)
+        delta = read_aggregate(tags, Max("delta", default=1))
+        remainders = read_values(tags.filter(delta=delta).distinct()[:2], "remainder")
         if len(remainders) == 1:
-            installation.delta, installation.remainder = known["delta"], remainders.pop()
+            installation.delta, (installation.remainder,) = delta, remainders[0]
 
     def _notice_server(self, installation: Installation, server: str) -> bool:
         """Record a ``server`` that took over from another; whether anything was written."""
@@ -645,7 +661,7 @@ class RowOpening:
         if installation.server:
             longest = max(installation.largest_step, 1)
             installation.first_id = self._past_loss(installation.first_id, longest)
-        elif LeafAlloc.objects.using(self.alias).exclude(server="").exists():
+        elif is_any(rows_of(LeafAlloc, self.alias).exclude(server="")):
             self._recall(installation)  # a lease registry recreated it
         installation.server = server
         names = ("server", "first_id", "largest_step", "delta", "remainder")
@@ -667,7 +683,7 @@ class RowOpening:
     # --- the tag's row ---------------------------------------------------------------
 
     def _rows(self, tag: str) -> QuerySet[LeafAlloc]:
-        return LeafAlloc.objects.using(self.alias).filter(pk=tag)
+        return rows_of(LeafAlloc, self.alias).filter(pk=tag)
 
     def _make(
         self, installation: Installation, tag: str, floor: Floor, demand: Demand, server: str

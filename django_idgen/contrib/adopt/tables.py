@@ -17,6 +17,7 @@ from django.db.backends.utils import strip_quotes, truncate_name
 
 from ...checks import generic_keys
 from ...core.errors import ConfigurationError
+from ...db.rows import read_aggregate
 from ...fields.operations import query
 
 AnyModel = type[models.Model]
@@ -174,8 +175,8 @@ def _generic_rows(
                 continue
             kind = generic.ct_field
             named = {f"{kind}__app_label": meta.app_label, f"{kind}__model": meta.model_name}
-            rows = model._base_manager.using(connection.alias).filter(**named)
-            if count := rows.count():
+            rows = models.QuerySet(model, using=connection.alias).filter(**named)
+            if count := read_aggregate(rows, models.Count("pk")):
                 yield f"{model._meta.label}.{generic.name}", count
 
 

@@ -18,12 +18,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.db import DatabaseError, connections, transaction
+from django.db.models import Max
 from django.utils import timezone
 
 from ...core.errors import ConfigurationError, InvalidTag, one_line
 from ...core.segment import MAX_ID, MAX_STEP, check_tag
 from ...db.connection import home_of
-from ...db.tables import insert_row, is_missing, refuse_unfit_columns, table_of
+from ...db.rows import insert_row, read_aggregate, rows_of
+from ...db.tables import is_missing, refuse_unfit_columns, table_of
 from ...fields.operations import Report, query
 from ...models import LeafAlloc, SegmentHistory
 from ...process.tags import find_tag, source_of_tags
@@ -253,8 +255,8 @@ class Takeover:
         alias = source_of_tags().route(tag)[0]
         if is_missing("SegmentHistory", alias):
             return 0
-        rows = SegmentHistory.objects.using(alias).filter(tag=tag, holder=self._holder)
-        return max(rows.values_list("stop", flat=True), default=0)
+        rows = rows_of(SegmentHistory, alias).filter(tag=tag, holder=self._holder)
+        return int(read_aggregate(rows, Max("stop", default=0)))
 
     def _remember(self, move: Move) -> None:
         """Write the old server's ids to the history, before the tag here begins."""

@@ -23,15 +23,16 @@ from datetime import timedelta
 
 from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.models import F, Q, QuerySet
+from django.db.models import Count, F, Q, QuerySet
 from django.db.models.functions import Greatest
 
 from ...core.errors import ConfigurationError
 from ...core.segment import ALONE, MAX_DELTA, Shard
 from ...db import dialects
 from ...db.dialects import Now
+from ...db.rows import read, read_aggregate, read_first, read_values, rows_of, update_row
 from ...db.sqlite import refuse_sqlite
-from ...db.tables import missing_columns, missing_tables, update_row
+from ...db.tables import missing_columns, missing_tables
 from ...models import Installation, LeafAlloc
 from ...process.tags import source_in_use
 
@@ -158,8 +159,8 @@ def refuse_use(databases: Sequence[str]) -> None:
         with _transaction(alias):
             # A time far in the future comes from another clock.
             lately = (Now() - timedelta(seconds=QUIET), Now() + timedelta(seconds=QUIET))
-            fetched = _rows(alias).filter(fetched_at__range=lately).first()
-            tags |= set(_rows(alias).values_list("pk", flat=True))
+            fetched = read_first(_rows(alias).filter(fetched_at__range=lately))
+            tags |= {tag for (tag,) in read_values(_rows(alias), "pk")}
         if fetched is not None:
             raise ConfigurationError(
                 f"Tag {fetched.pk!r} was fetched from database {alias!r} by {fetched.holder} in "
@@ -185,7 +186,7 @@ _USED = Q(max_id__gt=1) | Q(largest_step__gt=0)
 
 
 def _rows(alias: str) -> QuerySet[LeafAlloc]:
-    return LeafAlloc.objects.using(alias)
+    return rows_of(LeafAlloc, alias)
 
 
 def _member(alias: str, wanted: Shard) -> _Member:
@@ -197,11 +198,17 @@ def _member(alias: str, wanted: Shard) -> _Member:
             f"Database {alias!r} lacks {', '.join(columns)}. Run 'manage.py migrate django_idgen "
             f"--database {alias}' first."
         )
-    row = Installation.objects.using(alias).filter(pk=1).first()
+    row = read_first(rows_of(Installation, alias).filter(pk=1))
     if row is None:
         raise _emptied(alias)
     used = _rows(alias).filter(_USED)
-    return _Member(alias, Shard(row.delta, row.remainder), wanted, row.growing, used.count())
+    return _Member(
+        alias,
+        Shard(row.delta, row.remainder),
+        wanted,
+        row.growing,
+        read_aggregate(used, Count("pk")),
+    )
 
 
 def _expect(alias: str) -> None:
@@ -251,7 +258,7 @@ def _top(aliases: Sequence[str]) -> _Top:
             installation = _locked(alias)
             top.first_id = max(top.first_id, installation.first_id)
             top.largest_step = max(top.largest_step, installation.largest_step)
-            for row in _locked_rows(alias).iterator(chunk_size=BATCH):
+            for row in read(_locked_rows(alias)):
                 known = top.rows.setdefault(row.pk, row)
                 known.max_id = max(known.max_id, row.max_id)
                 known.step = max(known.step, row.step)
@@ -278,7 +285,7 @@ def _settle(alias: str, shard: Shard, top: _Top) -> None:
 
 
 def _write_rows(alias: str, shard: Shard, tops: dict[str, LeafAlloc], server: str) -> None:
-    there = dict(_rows(alias).values_list("pk", "max_id"))
+    there = dict(read_values(_rows(alias), "pk", "max_id"))
     missing = [
         LeafAlloc(
             biz_tag=tag,
@@ -294,7 +301,7 @@ def _write_rows(alias: str, shard: Shard, tops: dict[str, LeafAlloc], server: st
         for tag, top in tops.items()
         if tag not in there
     ]
-    LeafAlloc._base_manager.using(alias).bulk_create(missing, batch_size=BATCH)
+    _rows(alias).bulk_create(missing, batch_size=BATCH)
     for tag in there.keys() & tops.keys():
         _rows(alias).filter(pk=tag).update(
             max_id=Greatest(F("max_id"), tops[tag].max_id),
@@ -308,7 +315,7 @@ def _write_rows(alias: str, shard: Shard, tops: dict[str, LeafAlloc], server: st
 def _refuse_others(alias: str, shard: Shard) -> None:
     """Raise :class:`ConfigurationError` if a row that is in use has another shard."""
     used = _locked_rows(alias).filter(_USED)
-    row = used.exclude(delta=shard.delta, remainder=shard.remainder).first()
+    row = read_first(used.exclude(delta=shard.delta, remainder=shard.remainder))
     if row is not None:
         raise ConfigurationError(
             f"Tag {row.pk!r} has {Shard(row.delta, row.remainder)} in database {alias!r} instead "
@@ -318,11 +325,11 @@ def _refuse_others(alias: str, shard: Shard) -> None:
 
 
 def _locked(alias: str) -> Installation:
-    return Installation.objects.using(alias).select_for_update().get(pk=1)
+    (row,) = read(rows_of(Installation, alias).filter(pk=1).select_for_update())
+    return row
 
 
 def _locked_rows(alias: str) -> QuerySet[LeafAlloc]:
-    # A lock also passes by what another package may have cached.
     return _rows(alias).select_for_update()
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from django.db.models import Q
+from django.db.models import Count, Q
 
 from ...core.segment import ALONE, Shard
 from ...db import dialects
 from ...db.connection import Place, home_of, place_of
+from ...db.rows import is_any, read_aggregate, read_first, read_values, rows_of
 from ...models import Installation, LeafAlloc
 from ...process.tags import source_behind_pool
 from .findings import Finding, Severity, Unexamined
@@ -40,7 +41,7 @@ def examine(project: Project) -> Iterator[Finding | Unexamined]:
 
 def _of_database(project: Project, alias: str, shared: Sequence[str]) -> Iterator[Finding]:
     subject = f"database {alias!r}"
-    installation = Installation.objects.using(alias).filter(pk=1).first()
+    installation = read_first(rows_of(Installation, alias).filter(pk=1))
     if installation is None:
         yield Finding(
             Severity.WARNING,
@@ -52,7 +53,7 @@ def _of_database(project: Project, alias: str, shared: Sequence[str]) -> Iterato
         return
     shard = Shard(installation.delta, installation.remainder)
     wanted = Shard(len(shared), shared.index(alias)) if len(shared) > 1 else shard
-    if shard != wanted and not (shard == ALONE and not _rows(alias).filter(_USED).exists()):
+    if shard != wanted and not (shard == ALONE and not is_any(_rows(alias).filter(_USED))):
         yield Finding(
             Severity.ERROR,
             subject,
@@ -66,12 +67,12 @@ def _of_database(project: Project, alias: str, shared: Sequence[str]) -> Iterato
 
 
 def _rows(alias: str) -> Any:
-    return LeafAlloc.objects.using(alias)
+    return rows_of(LeafAlloc, alias)
 
 
 def _rows_of_another_shard(alias: str, shard: Shard) -> Iterator[Finding]:
     others = _rows(alias).filter(_USED).exclude(delta=shard.delta, remainder=shard.remainder)
-    rows = list(others.values_list("pk", "delta", "remainder")[: SHOWN + 1])
+    rows = read_values(others[: SHOWN + 1], "pk", "delta", "remainder")
     if rows:
         shown = "; ".join(f"{tag!r} has {Shard(delta, rest)}" for tag, delta, rest in rows[:SHOWN])
         yield Finding(
@@ -87,7 +88,8 @@ def _rows_of_another_shard(alias: str, shard: Shard) -> Iterator[Finding]:
 def _rows_of_another_server(project: Project, alias: str) -> Iterator[Finding]:
     with project.reading(home_of(alias)) as connection:
         server = dialects.server_identity(connection)
-    count = _rows(alias).exclude(server="").exclude(server=server).count() if server else 0
+    others = _rows(alias).exclude(server="").exclude(server=server)
+    count = read_aggregate(others, Count("pk")) if server else 0
     if count:
         yield Finding(
             Severity.INFO,
@@ -100,7 +102,9 @@ def _rows_of_another_server(project: Project, alias: str) -> Iterator[Finding]:
 
 
 def _missing_rows(shared: Sequence[str]) -> Iterator[Finding]:
-    tags = {alias: set(_rows(alias).filter(_USED).values_list("pk", flat=True)) for alias in shared}
+    tags = {
+        alias: {tag for (tag,) in read_values(_rows(alias).filter(_USED), "pk")} for alias in shared
+    }
     for alias in shared:
         lacking = sorted(set().union(*tags.values()) - tags[alias])
         if lacking:

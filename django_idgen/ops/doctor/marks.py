@@ -14,6 +14,7 @@ from functools import partial
 from ...core.errors import SegmentUnavailable
 from ...core.stored import Stored, StoredBook, Successor
 from ...db.connection import Place, place_of
+from ...db.rows import rows_of
 from ...models import LeafAlloc
 from ...process.tags import find_tag, next_free_id, source_behind_pool
 from ...settings.config import GeneratorSettings
@@ -178,6 +179,6 @@ def _lower_tag(project: Project, tag: str, columns: Sequence[IdColumn]) -> str:
     clear_tag(tag)
     target = _tag_target(tag, _top(project, columns))
     for alias in source_behind_pool().route(tag):
-        rows = LeafAlloc.objects.using(alias).filter(pk=tag, max_id__gt=target)
+        rows = rows_of(LeafAlloc, alias).filter(pk=tag, max_id__gt=target)
         edit_rows(alias, partial(rows.update, max_id=target, measured_at=None))
     return f"its next id is {next_free_id(tag)}"

@@ -11,13 +11,14 @@ from django.apps import apps
 from django.db import DataError, connections, router, transaction
 from django.db import Error as AnyDatabaseError
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.models import F, Max, Min
+from django.db.models import F, Max, Min, QuerySet
 
 from ...core.clock import SYSTEM_CLOCK
 from ...core.errors import IdgenError, one_line
 from ...core.segment import Shard
 from ...core.stored import StoredBook
 from ...db.connection import Place, home_connection, is_there, own_connection, place_of
+from ...db.rows import read_aggregate
 from ...db.sqlite import database_of, file_beside
 from ...db.tables import missing_columns, table_names, table_of
 from ...fields import SegmentSource, SnowflakeSource
@@ -183,14 +184,14 @@ class IdColumn:
     def _aggregate(self, aggregate: Any, rows: Any = None) -> int | None:
         rows = self._rows() if rows is None else rows
         try:
-            found = rows.aggregate(found=aggregate(self.field.attname))["found"]
+            found = read_aggregate(rows, aggregate(self.field.attname))
             return None if found is None else int(found)
         except (ValueError, TypeError, OverflowError) as error:
             # The model says bigint, but the table has text or money.
             raise DataError(f"{self} holds a value that is not an id: {error}") from error
 
     def _rows(self) -> Any:
-        return self.field.model._base_manager.using(self.alias).order_by()
+        return QuerySet(self.field.model, using=self.alias)
 
 
 def attempt(subject: str, found: Iterable[Finding | Unexamined]) -> Iterator[Finding | Unexamined]:

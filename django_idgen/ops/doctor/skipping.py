@@ -18,6 +18,7 @@ from ...core.errors import CLOSED, ConfigurationError
 from ...core.segment import MAX_ID
 from ...core.stored import Stored, StoredBook, Successor
 from ...db.connection import Place, place_of
+from ...db.rows import read_first, read_values, rows_of
 from ...models import Installation, LeafAlloc, NamespaceRecord
 from ...process.tags import is_row_of, next_free_id, source_of_tags, tag_databases
 from ...settings.config import GeneratorSettings
@@ -97,7 +98,7 @@ def all_tags() -> Iterator[str]:
     """The tags of all databases, each once."""
     seen: set[str] = set()
     for alias in tag_databases():
-        for tag in LeafAlloc.objects.using(alias).values_list("pk", flat=True).iterator():
+        for (tag,) in read_values(rows_of(LeafAlloc, alias), "pk"):
             if tag not in seen and is_row_of(tag, alias):
                 seen.add(tag)
                 yield tag
@@ -108,7 +109,7 @@ def skip_of_new_tags(project: Project, by: int | None) -> int:
 
     Otherwise as far as a failover would. 0 if no database keeps tags.
     """
-    rows = [Installation.objects.using(alias).filter(pk=1).first() for alias in _servers()]
+    rows = [read_first(rows_of(Installation, alias).filter(pk=1)) for alias in _servers()]
     # As a fetch records it: twice the ids of the row's step.
     step = 2 * project.settings.segments.default_step
     longest = max((max(row.largest_step, step * row.delta) for row in rows if row), default=0)
@@ -126,7 +127,7 @@ def raise_new_tags(by: int) -> list[str]:
     """Start new tags ``by`` ids higher, in all databases: the loss may have taken whole tags."""
     done = []
     for alias in _servers():
-        rows = Installation.objects.using(alias).filter(pk=1)
+        rows = rows_of(Installation, alias).filter(pk=1)
         # No intermediate result exceeds what the column holds.
         raised = Greatest(F("first_id"), Least(F("first_id"), MAX_ID - by) + by)
         edit_rows(alias, partial(rows.update, first_id=raised))
@@ -214,10 +215,10 @@ def namespaces_of_others(project: Project) -> Iterator[str]:
     for alias in project.all_reachable():
         if not project.has(alias, "NamespaceRecord", "Installation"):
             continue
-        installations = Installation.objects.using(alias).filter(pk=1)
-        identity = installations.values_list("identity", flat=True).first()
-        records = NamespaceRecord.objects.using(alias).order_by("pk")
-        for name, fingerprint in records.values_list("pk", "fingerprint"):
+        row = read_first(rows_of(Installation, alias).filter(pk=1))
+        identity = None if row is None else row.identity
+        records = rows_of(NamespaceRecord, alias).order_by("pk")
+        for name, fingerprint in read_values(records, "pk", "fingerprint"):
             closed = CLOSED in parsed_fingerprint(fingerprint)
             if identity in lending and (identity, name) not in ours and not closed:
                 ours.add((identity, name))  # an alias of a replica shows it again

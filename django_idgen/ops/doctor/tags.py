@@ -10,6 +10,7 @@ from typing import Any
 
 from ...core.errors import SegmentUnavailable
 from ...core.segment import MAX_ID, Shard
+from ...db.rows import read_first, read_values, rows_of
 from ...models import Installation, LeafAlloc
 from ...process.tags import find_tag, next_free_id, source_behind_pool, source_of_tags
 from ..tags.edits import clear_tag, raise_tag
@@ -85,7 +86,7 @@ def _marks(project: Project, tag: str) -> Iterator[tuple[Shard, int]]:
             continue
         installation = None
         if project.has(alias, "Installation"):
-            installation = Installation.objects.using(alias).filter(pk=1).first()
+            installation = read_first(rows_of(Installation, alias).filter(pk=1))
         if installation is None:
             yield Shard(), mark
         else:
@@ -122,7 +123,7 @@ def _given_out_in(project: Project, alias: str) -> Iterator[Finding]:
     """A finding for each tag that went further in ``alias``, which today's settings don't use."""
     moved = alias in project.moved_from
     # Read first: through an alias of the database in use, they are not further than its own.
-    for tag, first in list(LeafAlloc.objects.using(alias).values_list("pk", "max_id")):
+    for tag, first in read_values(rows_of(LeafAlloc, alias), "pk", "max_id"):
         next_id = next_free_id(tag)
         # Tags of that name may be another project's, unless the operator says otherwise.
         if first <= next_id or not (moved or find_tag(tag)):

@@ -26,7 +26,8 @@ from ...core.errors import ConfigurationError, IdgenError, InvalidTag, SegmentUn
 from ...core.segment import MAX_ID, check_step, check_tag
 from ...db.connection import Place, home_connection, home_of, own_connection, place_of
 from ...db.dialects import Now
-from ...db.tables import insert_row, make_missing_tables, missing_tables, why_alike
+from ...db.rows import insert_row, is_any, read_first, rows_of, why_alike
+from ...db.tables import make_missing_tables, missing_tables
 from ...db.transactions import Transactions
 from ...models import Installation, LeafAlloc
 from ...process import handlers
@@ -225,8 +226,8 @@ def change_row(
     if max_id is not None:
         changes["max_id"] = Greatest(F("max_id"), max_id)
         changes["measured_at"] = None  # the skipped ids were not used
-    rows = LeafAlloc.objects.using(alias).filter(pk=tag)
-    return bool(rows.update(**changes, update_time=Now())) if changes else rows.exists()
+    rows = rows_of(LeafAlloc, alias).filter(pk=tag)
+    return bool(rows.update(**changes, update_time=Now())) if changes else is_any(rows)
 
 
 def _change_or_insert(alias: str, row: LeafAlloc, **changes: Any) -> None:
@@ -261,10 +262,11 @@ def replace_step(tag: str, database: str, *, seen: int, to: int) -> None:
 
 
 def _swap_step(tag: str, alias: str, seen: int, to: int) -> None:
-    rows = LeafAlloc.objects.using(alias).filter(pk=tag)
+    rows = rows_of(LeafAlloc, alias).filter(pk=tag)
     if rows.filter(step=seen).update(step=to, update_time=Now()):
         return
-    stored = rows.values_list("step", flat=True).first()
+    row = read_first(rows)
+    stored = None if row is None else row.step
     if stored != to:
         raise StepOvertaken(tag, seen=seen, stored=stored)
 
@@ -452,8 +454,8 @@ def insert_tag_row(row: LeafAlloc, alias: str) -> None:
     :class:`InvalidTag` if the database takes the name for another tag's.
     """
     # Locked before the tag, as a fetch does it: the shards must not change meanwhile.
-    rows = Installation.objects.using(alias).filter(pk=1)
-    installation = rows.select_for_update().first()
+    rows = rows_of(Installation, alias).filter(pk=1)
+    installation = read_first(rows.select_for_update())
     if installation is not None:
         row.delta, row.remainder = installation.delta, installation.remainder
     if why := why_alike(row, alias):
