@@ -78,7 +78,9 @@ class StaticLeases(BookRegistry):
         clock: Clock = SYSTEM_CLOCK,
         read_now_us: Callable[[], int] | None = None,
     ) -> None:
-        if worker_from is not None and worker is None:
+        if worker_from is not None:
+            if worker is not None:
+                raise _one_of(worker=worker, worker_from=worker_from)
             among = namespace.workers if workers is None else _configured(namespace, None, workers)
             worker, workers = numbered_worker("worker_from", worker_from, among), None
         self.lent = _configured(namespace, worker, workers)
@@ -355,10 +357,7 @@ def _configured(
     namespace: Namespace, worker: int | None, workers: tuple[int, ...] | range | None
 ) -> range:
     if (worker is None) == (workers is None):
-        raise ConfigurationError(
-            "A static registry needs exactly one of 'worker', 'workers' and 'worker_from', not "
-            f"worker={worker!r} and workers={workers!r}."
-        )
+        raise _one_of(worker=worker, workers=workers)
     ids = [worker] if workers is None else list(workers)
     for each in ids:
         if isinstance(each, bool) or not isinstance(each, int):
@@ -370,6 +369,14 @@ def _configured(
             f"not {workers!r}."
         )
     return range(ids[0], ids[0] + len(ids))  # type: ignore[operator, arg-type]
+
+
+def _one_of(**given: object) -> ConfigurationError:
+    shown = " and ".join(f"{name}={value!r}" for name, value in given.items())
+    return ConfigurationError(
+        f"A static registry needs 'worker', 'workers' or 'worker_from' ('workers' may stand beside "
+        f"'worker_from'), not {shown}."
+    )
 
 
 # --- the files ------------------------------------------------------------------------

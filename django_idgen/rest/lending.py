@@ -19,7 +19,7 @@ sent in bodies only, since servers log URLs.
 from __future__ import annotations
 
 from concurrent.futures import TimeoutError as FutureTimeout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from shlex import quote
 from typing import Any, ClassVar
@@ -166,6 +166,8 @@ class SegmentInput(LendingInput):
     times = WholeNumber(most=1_000_000_000, default=1)
     at_least = WholeNumber(least=1, most=1_000_000_000, default=1)
     floor = WholeNumber(default=0)
+    granted = WholeNumber(required=False)
+    """The end of the highest segment, if the floor lies above it: at the client's loaded rows."""
 
 
 class SettingsInput(LendingInput):
@@ -418,10 +420,11 @@ class SegmentView(LendingView):
     @Operation(
         name="take_segment",
         summary="Take a whole segment of a tag, to give its ids out elsewhere",
-        description="`floor` is the end of the highest segment that the client has had, `times` "
-        "the number of steps that it would like (0: none), `at_least` the number of ids that it "
-        "needs. A user needs the permission to change tags. A floor that skips more than the "
-        "setting max_skip is refused: 403 with the code `skip_too_far`.",
+        description="`floor` is the lowest id that the client may still get: the end of the "
+        "highest segment that it has had. If its own rows reach further, that end is `granted`. "
+        "`times` is the number of steps that it would like (0: none), `at_least` the number of "
+        "ids that it needs. A user needs the permission to change tags. A floor that skips more "
+        "than the setting max_skip is refused: 403 with the code `skip_too_far`.",
         body=SegmentInput,
         answer=LentSegment,
         errors=REFUSED,
@@ -440,7 +443,8 @@ class SegmentView(LendingView):
         lending = Lending(tag, most)
         self.check_installation(asked, installation_of_source(lending.source, tag))
         moved_from = lending.moved_from(asked["floor"])
-        segment = lending.take(Demand(asked["times"], asked["at_least"]), asked["floor"])
+        demand = Demand(asked["times"], asked["at_least"], asked.get("granted"))
+        segment = lending.take(demand, asked["floor"])
         if moved_from is not None:
             record(self.caller.user, tag, "skipped", max_id=(moved_from, segment.start))
         return self.answer(
@@ -694,7 +698,7 @@ class Lending:
         if self._most < LONGEST_STEP:
             seen = self._seen()
             times = 1 if seen is None else max(1, self._most // seen.step)
-            demand = Demand(min(demand.times, times), demand.at_least)
+            demand = replace(demand, times=min(demand.times, times))
         if floor <= MAX_ID:  # past it the source raises an error
             probe = self._check_floor(floor)
             if probe is not None:

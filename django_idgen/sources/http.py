@@ -80,7 +80,7 @@ class HttpSource(Source):
             raise self._exhausted(check_tag(tag))
         pin = self._pin(check_tag(tag))
         try:
-            body = self._ask(pin, tag, floor, min(demand.at_least, self._most), demand.times)
+            body = self._ask(pin, tag, floor, demand, min(demand.at_least, self._most))
         except Refused as error:
             if "at_least" not in error.body:
                 raise self._refusal(tag, error) from error
@@ -123,8 +123,12 @@ class HttpSource(Source):
 
     # --------------------------------------------------------------------------------
 
-    def _ask(self, pin: Pin, tag: str, floor: int, at_least: int, times: int) -> Mapping[str, Any]:
-        body = {"tag": tag, "floor": str(floor), "at_least": at_least, "times": times}
+    def _ask(
+        self, pin: Pin, tag: str, floor: int, demand: Demand, at_least: int
+    ) -> Mapping[str, Any]:
+        body = {"tag": tag, "floor": str(floor), "at_least": at_least, "times": demand.times}
+        if demand.granted is not None:
+            body["granted"] = str(demand.granted)
         if pin.installation is not None:
             body["installation"] = pin.installation
         return self._link.ask(path_of(tag), body, unavailable=SegmentUnavailable).body
@@ -132,7 +136,7 @@ class HttpSource(Source):
     def _again(self, pin: Pin, tag: str, floor: int, demand: Demand) -> Mapping[str, Any]:
         """Ask for one step only, after a refusal: the answer has the service's limit."""
         try:
-            return self._ask(pin, tag, floor, 1, demand.times)
+            return self._ask(pin, tag, floor, demand, 1)
         except Refused as error:
             raise self._refusal(tag, error) from error
 

@@ -42,7 +42,7 @@ class RedisIncrSource(PoolSource):
 
     def _behind(self, tag: str, floor: int, demand: Demand, popped: Popped) -> tuple[Segment, str]:
         with suppress(SegmentUnavailable):
-            self.refill(tag, max(self._block, demand.at_least))
+            self._refill(tag, max(self._block, demand.at_least), floor, demand)
             again = self._pop(self.source.owner(tag), tag, floor, demand)
             if again.segment is not None:
                 return again.segment, again.life

@@ -128,8 +128,13 @@ class PoolSource(Source):
 
     def _behind(self, tag: str, floor: int, demand: Demand, popped: Popped) -> tuple[Segment, str]:
         """A segment of the source behind an empty pool, and the pool's life."""
-        segment = self.source.fetch(tag, floor=max(floor, popped.highest), demand=demand)
-        return segment, popped.life
+        return self._fetch_past(tag, floor, demand, popped.highest), popped.life
+
+    def _fetch_past(self, tag: str, floor: int, demand: Demand, highest: int) -> Segment:
+        """A segment of the source behind, past ``floor`` and all that was ever in the pool."""
+        granted = max(highest, floor if demand.granted is None else demand.granted)
+        demand = replace(demand, granted=granted)
+        return self.source.fetch(tag, floor=max(floor, highest), demand=demand)
 
     def give_back(self, tag: str, ranges: Sequence[range]) -> None:
         """Put unused ids that were fetched here into the pool. Never raises."""
@@ -193,13 +198,17 @@ class PoolSource(Source):
         that is killed leaves a gap of a fetch. Raises as :meth:`fetch` does, and
         :class:`SegmentUnavailable` if Redis does not answer.
         """
+        return self._refill(tag, ids_wanted, 0, STEP)
+
+    def _refill(self, tag: str, ids_wanted: int, floor: int, caller: Demand) -> int:
+        """As :meth:`refill`, for a ``caller`` that may be granted ids from ``floor`` on."""
         if not self.source.owner(check_tag(tag)):
             return 0
         stock = self.stocks([tag])[tag]
         wanted = min(ids_wanted, self.max_ids) - stock.ready
         wanted, put_in = min(wanted, 2 * self.max_ids - stock.ids), 0
         while wanted > put_in:
-            taken = self._fetch_and_push(tag, stock, wanted - put_in)
+            taken = self._fetch_and_push(tag, stock, wanted - put_in, floor, caller)
             put_in += taken
             if not taken:
                 break
@@ -256,9 +265,11 @@ class PoolSource(Source):
         self._tell_dropped(tag, pushed.dropped)
         return pushed
 
-    def _fetch_and_push(self, tag: str, stock: Stock, missing: int) -> int:
-        demand = Demand(at_least=min(missing, LONGEST_STEP), for_pool=True)
-        segment = self.source.fetch(tag, floor=stock.highest, demand=demand)
+    def _fetch_and_push(
+        self, tag: str, stock: Stock, missing: int, floor: int, caller: Demand
+    ) -> int:
+        demand = Demand(at_least=min(missing, LONGEST_STEP), granted=caller.granted, for_pool=True)
+        segment = self._fetch_past(tag, floor, demand, stock.highest)
         owner = self.source.owner(tag, max_age=OWNER_AGE)
         if not owner:
             return 0
