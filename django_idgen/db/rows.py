@@ -28,9 +28,17 @@ CHUNK = 2000
 """Rows that are fetched at a time where there may be millions."""
 
 
+class HomeQuerySet(QuerySet[M]):
+    """Rows in the database's home: for SQLite, the file beside it."""
+
+    @property
+    def db(self) -> str:
+        return home_of(super().db)
+
+
 def rows_of(model: type[M], alias: str) -> QuerySet[M]:
     """All rows of ``model`` in the database ``alias``, to be narrowed and read or written."""
-    return QuerySet(model, using=home_of(alias))
+    return HomeQuerySet(model, using=alias)
 
 
 # --- reading -----------------------------------------------------------------------------

@@ -74,6 +74,8 @@ class GeneratedOnSave(FieldMixin, ABC):
         name, path, args, kwargs = super().deconstruct()
         for forced in self.forced:
             kwargs.pop(forced, None)
+        if self.default == self.next_value:
+            del kwargs["default"]
         if self.text_form != "decimal":
             kwargs["text_form"] = self.text_form
         if self.prefix:
@@ -84,6 +86,9 @@ class GeneratedOnSave(FieldMixin, ABC):
         self, cls: type[models.Model], name: str, **kwargs: Any
     ) -> None:
         super().contribute_to_class(cls, name, **kwargs)
+        if self.eager and not _is_historical(cls):
+            # Other packages read it, as that of UUIDField(default=uuid4).
+            self.default = self.next_value
         display = f"get_{self.name}_display"
         if self.choices is None and display not in cls.__dict__:
             setattr(cls, display, partialmethod(_display, field=self))
@@ -114,13 +119,6 @@ class GeneratedOnSave(FieldMixin, ABC):
         if not isinstance(value, str) or self.text.is_plain:
             return value
         return self.text.read_trusted(value)
-
-    def has_default(self) -> bool:
-        # For Django, no row can have a key with a default yet. That is true only of a key made
-        # with the instance: a row to update may have the key that a user gave.
-        # makemigrations asks fields without a model. It must learn that there is no value for
-        # the rows of an existing table, or MySQL would set all of them to 0.
-        return self.eager if self.primary_key else hasattr(self, "model")
 
     def get_default(self) -> int | None:
         if _is_historical(self.model):
@@ -203,7 +201,7 @@ class GeneratedOnSave(FieldMixin, ABC):
         ]
 
     def _check_default(self) -> list[checks.CheckMessage]:
-        if self.default is NOT_PROVIDED and self.db_default is NOT_PROVIDED:
+        if self.default in (NOT_PROVIDED, self.next_value) and self.db_default is NOT_PROVIDED:
             return []
         return [
             checks.Error(

@@ -27,7 +27,6 @@ from typing import Any
 
 from django.core.exceptions import ObjectDoesNotExist
 from django.db import models
-from django.db.models.fields import NOT_PROVIDED
 from django.http import Http404
 from django.urls import NoReverseMatch
 from django.utils.translation import gettext_lazy as _
@@ -79,13 +78,6 @@ class IdField(serializers.Field[int, Any, str, Any]):
         max_value: int = MAX_ID,
         **kwargs: Any,
     ) -> None:
-        # ModelSerializer passes this for a model field whose default has no value.
-        if kwargs.get("default") is NOT_PROVIDED:
-            kwargs["default"] = (
-                serializers.empty
-                if kwargs.get("read_only")
-                else serializers.CreateOnlyDefault(None)
-            )
         self.min_value = min_value
         self.max_value = max_value
         self._text: TextForm | None = None
