@@ -25,7 +25,7 @@ from .layout import BitLayout, is_int
 from .loader import RepeatingThread
 from .options import check_seconds, check_whole
 from .registry import Registry
-from .snowflake import NEVER, SnowflakeGenerator, SnowflakeStats
+from .snowflake import NEVER, SEQUENCE_STARTS, SnowflakeGenerator, SnowflakeStats
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,7 +70,7 @@ class BufferedGenerator(SnowflakeGenerator):
       not raise, the caller waits for the tick, ``wait_limit`` seconds at most.
 
     The other arguments and the errors are those of :class:`SnowflakeGenerator`, except
-    ``max_ahead``, ``degraded_worker`` and a ``sequence_start`` of ``"next"``. Thread-safe. After a
+    ``max_ahead``, ``degraded_worker`` and the words of ``sequence_start``. Thread-safe. After a
     long stop a process may issue ids of the tick that was open then, until its thread runs again.
     They are older, but inside its lease and unique.
     """
@@ -107,10 +107,10 @@ class BufferedGenerator(SnowflakeGenerator):
                 f"A BufferedGenerator takes no 'batch' bits, and {layout} has some. Give them to "
                 f"'sequence', or use a SnowflakeGenerator with 'max_ahead'."
             )
-        if sequence_start == "next":
+        if isinstance(sequence_start, str) and sequence_start in SEQUENCE_STARTS:
             raise ConfigurationError(
-                "A BufferedGenerator fills whole ticks, so its sequence_start can't be 'next'. "
-                "Give a number, or use a SnowflakeGenerator."
+                f"A BufferedGenerator fills whole ticks, so its sequence_start can't be "
+                f"{sequence_start!r}. Give a number, or use a SnowflakeGenerator."
             )
         ticks = 1 << check_whole("boost_power", boost_power, least=0, most=MAX_BOOST)
         self._capacity = ticks * layout.sequences

@@ -34,8 +34,8 @@ from .loader import PerProcess
 from .options import check_flag, check_seconds, check_text
 from .registry import Registry
 
-GOES_ON = -1
-"""Stands for a ``sequence_start`` of "next"."""
+SEQUENCE_STARTS = {"spread": -1, "next": -2}
+"""What stands for the words of ``sequence_start``."""
 SHORTEST_WAIT_LIMIT = 0.1
 """Seconds; also the default for ticks of up to half as much."""
 
@@ -68,13 +68,14 @@ def whole_ticks(duration: float, tick: float) -> int:
 
 
 def check_sequence_start(layout: BitLayout, value: object) -> int:
-    """Return ``value`` if a tick's first sequence can be below it; :data:`GOES_ON` for "next"."""
-    if value == "next":
-        return GOES_ON
+    """Return ``value`` if a tick can begin below it; for a word, what stands for it."""
+    if isinstance(value, str) and value in SEQUENCE_STARTS:
+        return SEQUENCE_STARTS[value]
     if not is_int(value) or not 0 <= value <= layout.sequences:
         raise ConfigurationError(
-            f"sequence_start must be a whole number of 0 to {layout.sequences} (0: start each "
-            f"tick at 0; n: at a random sequence below n), or 'next', not {value!r}."
+            f"sequence_start must be 'spread', 'next', or a whole number of 0 to "
+            f"{layout.sequences} (0: start each tick at 0; n: at a random sequence below n), "
+            f"not {value!r}."
         )
     return value
 
@@ -209,9 +210,10 @@ class SnowflakeGenerator(PerProcess, Generator):
       is used up; with 0 a caller waits for the next tick. A lease may have to start further
       ahead: then ids begin there, at the layout's rate, and each pause brings them nearer to the
       time.
-    * ``sequence_start``: 0 starts each tick at sequence 0. ``n`` starts it at a random sequence
-      below ``n``, so that the ids of a slow generator spread over shards, too. ``"next"`` starts it
-      where the last one stopped, or at 0 if that is past the middle, so that they spread evenly.
+    * ``sequence_start``: where the sequence of a tick begins. ``"spread"``: at random in its lower
+      half, so that ``id % n`` of a slow generator spreads evenly; at 0 if the last tick was used
+      past its middle. ``"next"``: where the last tick stopped, or at 0 if that is past the middle.
+      0, or ``n`` for a random sequence below ``n``: each tick at that, whatever the last one was.
     * ``wait_limit`` (seconds, longer than a tick): how long a caller waits for a clock that is
       behind, before the generator takes another worker id.
     * ``holder`` labels this process in the registry.
@@ -239,7 +241,7 @@ class SnowflakeGenerator(PerProcess, Generator):
         registry: Registry,
         *,
         max_ahead: float = 0.0,
-        sequence_start: int | str = 0,
+        sequence_start: int | str = "spread",
         wait_limit: float | None = None,
         holder: str = "",
         skew_limit: float = 10.0,
@@ -447,11 +449,18 @@ class SnowflakeGenerator(PerProcess, Generator):
 
     def _first_sequence(self) -> int:
         """Where the sequence of the next tick begins."""
-        if self._sequence_start != GOES_ON:
-            return randrange(self._sequence_start) if self._sequence_start else 0  # nosec B311  # where ids of a tick begin is no secret
-        used = self.layout.sequences - length_hint(self._block)
-        # At least half of the tick is left.
-        return used if 2 * used <= self.layout.sequences else 0
+        start = self._sequence_start
+        if start < 0:
+            half = self.layout.sequences // 2
+            is_first = self._counts.ticks == 1
+            used = 0 if is_first else self.layout.sequences - length_hint(self._block)
+            # At least half of the tick is left.
+            if used > half:
+                return 0
+            if start == SEQUENCE_STARTS["next"]:
+                return used
+            start = half
+        return randrange(start) if start else 0  # nosec B311  # where ids of a tick begin is no secret
 
     def _batches_of(self, lease: Lease, tick: int, skipped: int = 0) -> list[range]:
         """The ids of ``tick``, a range for each batch, the last one first.
