@@ -8,20 +8,22 @@ restart an earlier period.
 from __future__ import annotations
 
 import threading
-from datetime import tzinfo
+from datetime import datetime, timedelta, tzinfo
 from typing import Final
 
 from django.utils import timezone
 
 from ..core.errors import ConfigurationError
 from ..core.generator import Generator
-from ..core.options import check_whole
+from ..core.options import check_text, check_whole
 from ..core.segment import check_tag
 from ..db.dialects import aware_moment
 from ..process.handlers import segments
 
 PERIODS: Final = {"day": "%Y-%m-%d", "month": "%Y-%m", "year": "%Y"}
 """The ``strftime()`` format of each period, in tags and in numbers."""
+STEP_BACK = timedelta(hours=1)
+"""A clock that is further behind is right, and its earlier reading was wrong."""
 
 
 class PeriodNumbers:
@@ -32,8 +34,9 @@ class PeriodNumbers:
     default the project's ``TIME_ZONE``, not the active one). ``digits`` (1 to 18) is the least
     number of digits. ``prefix`` precedes the period.
 
-    Within a period numbers rise in each process, with gaps, as segments do. A process never
-    returns to an earlier period: while its clock is behind, it stays in the latest one.
+    Within a period numbers rise in each process, with gaps, as segments do. While the clock is
+    behind by up to :data:`STEP_BACK`, a process stays in the latest period. It does not stay in
+    one that a wrong reading of the clock began.
 
     Raises :class:`ConfigurationError` and :class:`InvalidTag`.
     """
@@ -53,6 +56,12 @@ class PeriodNumbers:
         self.tag = tag
         self._format = PERIODS[period]
         self._digits = check_whole("digits", digits, least=1, most=18)
+        if not check_text("prefix", prefix).isprintable():
+            raise ConfigurationError(f"prefix must be printable, not {prefix!r}.")
+        if time_zone is not None and not isinstance(time_zone, tzinfo):
+            raise ConfigurationError(
+                f"time_zone must be a tzinfo, such as ZoneInfo('Asia/Shanghai'), not {time_zone!r}."
+            )
         self._prefix = prefix
         self._time_zone = time_zone
         self._last = ""
@@ -70,12 +79,15 @@ class PeriodNumbers:
 
     def _current(self) -> str:
         now = aware_moment(timezone.now())
+        with self._lock:
+            if not self._period_at(now) <= self._last <= self._period_at(now + STEP_BACK):
+                self._last = self._period_at(now)
+            return self._last
+
+    def _period_at(self, moment: datetime) -> str:
         zone = self._time_zone or timezone.get_default_timezone()
         # A year with fewer than four digits would not sort.
-        period = now.astimezone(zone).strftime(self._format).rjust(4, "0")
-        with self._lock:
-            self._last = max(self._last, period)
-            return self._last
+        return moment.astimezone(zone).strftime(self._format).rjust(4, "0")
 
     def _generator(self, period: str) -> Generator:
         tag = f"{self.tag}.{period}"

@@ -28,7 +28,7 @@ def friendly(value: int, *, generator: str = "default", time_zone: tzinfo = UTC)
 def from_friendly(text: str, *, generator: str = "default", time_zone: tzinfo = UTC) -> int:
     """The id of a text of :func:`friendly`. Raises :class:`InvalidId` for any other text.
 
-    An hour that a zone has twice counts as the first one. Use UTC if that matters.
+    So does a time that ``time_zone`` has twice, or never, where its clocks are changed.
     """
     found = _FORM.fullmatch(text) if isinstance(text, str) else None
     layout = generator_settings(generator).layout
@@ -37,6 +37,10 @@ def from_friendly(text: str, *, generator: str = "default", time_zone: tzinfo = 
             raise ValueError("it is not like 20261121101530123-7-42")
         moment = found[1]
         local = datetime.strptime(moment[:14], "%Y%m%d%H%M%S").replace(tzinfo=time_zone)
+        if local.utcoffset() != local.replace(fold=1).utcoffset():
+            raise ValueError(
+                f"{time_zone} has that time twice, or never; write friendly texts in UTC"
+            )
         at_us = unix_us(local + timedelta(milliseconds=int(moment[14:])))
         # Round up: the text has the millisecond in which the tick begins.
         tick = -((layout.epoch_us - at_us) // layout.tick_us)
