@@ -49,6 +49,10 @@ _CONFLICTS = frozenset({"40001", "40P01"})
 """SQLSTATEs of a serialization failure and a deadlock."""
 _MYSQL_CONFLICTS = frozenset({1020, 1213})
 """Record changed since it was read; deadlock. Both rolled the transaction back."""
+_NO_CHARACTER = frozenset({"22021", "22P05"})
+"""SQLSTATEs of a character that an encoding does not have."""
+_MYSQL_NO_CHARACTER = frozenset({1267, 1270, 1271, 3988})
+"""Illegal mix of collations; a conversion that is impossible."""
 
 
 def now_us(connection: BaseDatabaseWrapper) -> int:
@@ -137,6 +141,13 @@ def is_conflict(error: BaseException) -> bool:
     code = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
     number = error.args[0] if error.args else None
     return code in _CONFLICTS or (isinstance(number, int) and number in _MYSQL_CONFLICTS)
+
+
+def lacks_character(error: BaseException) -> bool:
+    """Whether a statement failed because the database's charset lacks a character."""
+    cause = error.__cause__
+    number = error.args[0] if error.args else None
+    return getattr(cause, "sqlstate", None) in _NO_CHARACTER or number in _MYSQL_NO_CHARACTER
 
 
 def writes_utc(connection: BaseDatabaseWrapper) -> bool:

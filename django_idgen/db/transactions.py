@@ -12,7 +12,7 @@ from django.db import Error as AnyDatabaseError
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ..core.clock import SYSTEM_CLOCK
-from ..core.errors import IdgenError, sentence
+from ..core.errors import ConfigurationError, IdgenError, sentence
 from . import dialects
 from .connection import LOCK_TIMEOUT, OwnConnection
 from .sqlite import database_of, reason_of
@@ -67,6 +67,12 @@ class Transactions:
         try:
             return self.own.run(partial(self._attempts, body, timeout), timeout=timeout)
         except AnyDatabaseError as error:
+            if dialects.lacks_character(error):
+                raise ConfigurationError(
+                    f"Database {self.own.alias!r} can't store a character of the tag or namespace: "
+                    f"{sentence(error)} Convert the django_idgen tables to utf8mb4 (on PostgreSQL: "
+                    f"a database in UTF8), or use a name whose characters their charset has."
+                ) from error
             raise self._unavailable(f"Database {self._describe(error)}") from error
         except (TimeoutError, CancelledError) as error:
             raise self._unavailable(

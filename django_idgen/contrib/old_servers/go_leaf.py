@@ -106,7 +106,7 @@ class GoLeaf(OldServer):
         tag = _Body.of(request).tag()
         self._tags.check(None, tag)
         generator: Any = segments.open(tag)
-        generator.preload(current_settings().segments.timeout)
+        generator.preload(current_settings().segments.first_timeout)
         return _answer(OK, SUCCESS, _cached(generator.stats()))
 
     def change_step(self, request: HttpRequest) -> HttpResponse:
