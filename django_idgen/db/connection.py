@@ -21,7 +21,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from enum import Enum
-from functools import partial
+from functools import cache, partial
 from types import MethodType
 from typing import Any, Generic, TypeVar
 
@@ -284,10 +284,14 @@ def _new_wrapper(alias: str, configured: dict[str, Any]) -> BaseDatabaseWrapper:
     database = file_of(configured["NAME"]) if connections[alias].vendor == "sqlite" else None
     if database is not None:
         return _unblocked(FileConnection(alias, configured, database))
+    kind = load_backend(configured["ENGINE"]).DatabaseWrapper
+    unpooled = _unpooled(kind)
     options: dict[str, Any] = dict(configured.get("OPTIONS") or {})
-    # Callers who wait for us may hold all connections of a bounded pool.
     options.pop("pool", None)
     options.pop("isolation_level", None)
+    if unpooled is not kind:
+        # Those of its pool: no driver has an option in capitals.
+        options = {name: value for name, value in options.items() if not name.isupper()}
     for option, value in SOCKET_OPTIONS.get(configured["ENGINE"].rpartition(".")[2], {}).items():
         options.setdefault(option, value)
     own: dict[str, Any] = {
@@ -297,7 +301,33 @@ def _new_wrapper(alias: str, configured: dict[str, Any]) -> BaseDatabaseWrapper:
         "ATOMIC_REQUESTS": False,
         "CONN_MAX_AGE": 0,
     }
-    return _unblocked(load_backend(own["ENGINE"]).DatabaseWrapper(own, alias))
+    return _unblocked(unpooled(own, alias))
+
+
+_LIFE = (
+    "_close",
+    "_set_autocommit",
+    "close",
+    "close_if_unusable_or_obsolete",
+    "get_new_connection",
+    "is_usable",
+)
+"""The methods by which an engine makes and ends connections."""
+
+
+@cache
+def _unpooled(engine: Any) -> Any:
+    """``engine``, but for a pool of its own: callers who wait for us may hold all that is in it.
+
+    An engine has one if it both makes and ends connections in another way than Django's.
+    """
+    parent = next(kind for kind in engine.__mro__ if kind.__module__.startswith("django."))
+    own = {name for name in _LIFE if getattr(engine, name) is not getattr(parent, name)}
+    if parent is BaseDatabaseWrapper or not (
+        "get_new_connection" in own and own & {"_close", "close"}
+    ):
+        return engine
+    return type(engine.__name__, (engine,), {name: getattr(parent, name) for name in own})
 
 
 def _unblocked(wrapper: BaseDatabaseWrapper) -> BaseDatabaseWrapper:
