@@ -697,7 +697,9 @@ class RowOpening:
         # If a server took over before, and the tag's table has rows, the tag may have been lost
         # whole, with all ids above those rows that processes hold.
         above_rows = installation.first_id > 1 and floor.lowest > 1
-        past = self._past_others(installation, floor) if lost or above_rows else floor.lowest
+        past = floor.lowest
+        if lost or above_rows:
+            past = self._past_loss(past, installation.largest_step)
         start = max(past, installation.first_id)
         row = LeafAlloc(
             biz_tag=tag,
@@ -728,10 +730,6 @@ class RowOpening:
         granted = floor.lowest if floor.granted is None else floor.granted
         return not shared and granted > max(max_id, floor.expected)
 
-    def _past_others(self, installation: Installation, floor: Floor) -> int:
-        """A mark past what other processes may have been granted of a row that was lost."""
-        return self._past_loss(floor.lowest, installation.largest_step)
-
     def _mend(
         self, installation: Installation, row: LeafAlloc, floor: Floor, demand: Demand, server: str
     ) -> Opened:
@@ -740,13 +738,16 @@ class RowOpening:
         changes = self._adopt(installation, row)
         self.check(row.biz_tag, Shard(row.delta, row.remainder))
         changes |= self._follow_server(installation, opened, server)
+        is_recorded = row.largest_step > 0
         needed = _longest(demand.length(row.step) * row.delta)
         if row.largest_step < needed:
             row.largest_step = needed
             changes |= {"largest_step"}
         opened.changed |= self._raise_longest(installation, row.largest_step)
         if self._has_lost(max(row.max_id, 1), floor):
-            past = self._past_others(installation, floor)
+            # A row without a record may have been made anew, and its former one lost with it.
+            longest = row.largest_step if is_recorded else installation.largest_step
+            past = self._past_loss(floor.lowest, longest)
             opened.skips.append(Skip(row.max_id, past, _FLOOR))
             row.max_id, row.measured_at = past, None
             changes |= {"max_id", "measured_at"}

@@ -264,7 +264,7 @@ class CosId(OldServer):
 
     def take(self, request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         caller = self.door.caller(request)
-        step = _number(request, "step", least=1, most=current_settings().rest.max_skip)
+        step = _number(request, "step", least=1, most=current_settings().rest.max_segment)
         last = self._distributor.take(caller, _tag_of(namespace, name), step)
         return HttpResponse(str(last), content_type=JSON)
 
