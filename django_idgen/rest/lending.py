@@ -19,6 +19,7 @@ sent in bodies only, since servers log URLs.
 from __future__ import annotations
 
 from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from shlex import quote
@@ -40,6 +41,7 @@ from ..core.errors import (
     IdgenError,
     LeaseLost,
     NamespaceMismatch,
+    RegistryUnavailable,
     SegmentUnavailable,
     TooFarAhead,
 )
@@ -82,10 +84,6 @@ PATIENCE = 5.0
 MOST_KNOWN = 10_000
 MOST_TOKEN = 128
 MOST_TEXT = 64
-MOST_AHEAD_US = 3_600_000_000
-"""How far past now a client's tick may move a window: an hour, as after the service's clock was
-put back. A higher tick, by mistake or again and again, would use up time for all others. A holder
-that is further ahead takes another worker id, or starts anew."""
 
 
 # --- requests and answers --------------------------------------------------------------
@@ -569,17 +567,14 @@ class LeasesView(LeaseView):
         return self.granted(asked, grant)
 
     def check_not_before(self, tick: int) -> None:
-        """Refuse a client that asks for ever later windows, each from the end of the last.
-
-        After any loss a fence lies at most two windows past the last tick of any holder.
-        """
-        space = self.registry.namespace
-        latest = latest_tick(space) + 3 * space.lead_ticks
+        """Refuse a client that asks for ever later windows, each from the end of the last."""
+        # As far as a window ends that was renewed at the latest tick that counts.
+        latest = latest_tick(self.registry, tick) + self.registry.namespace.lead_ticks
         if tick > latest:
             raise Refusal(
                 409,
                 "too_far_ahead",
-                f"not_before is tick {tick}, and may be {latest} at most: an hour past now. "
+                f"not_before is tick {tick}, and may be {latest} at most: two windows past now. "
                 "Check the clocks of the service and its database. A client that is restarted "
                 "begins at the service's time.",
                 asked=str(tick),
@@ -604,8 +599,8 @@ class RenewView(LeaseView):
         lease = Lease(space.name, **asked["lease"])
         if not is_possible(lease, space):
             raise lost(lease)
-        latest = latest_tick(space)
-        grant = self.registry.renew(lease, last_tick=min(asked["last_tick"], latest))
+        tick = asked["last_tick"]
+        grant = self.registry.renew(lease, last_tick=min(tick, latest_tick(self.registry, tick)))
         return self.granted(asked, grant)
 
 
@@ -661,9 +656,20 @@ def check_fingerprint(space: Namespace, theirs: dict[str, Any]) -> None:
         raise NamespaceMismatch(space.name, *difference)
 
 
-def latest_tick(space: Namespace) -> int:
-    """The highest tick that a client may claim to have stamped."""
-    return space.tick_at(SYSTEM_CLOCK.wall_ns() // 1000 + MOST_AHEAD_US)
+def latest_tick(registry: Registry, tick: int) -> int:
+    """The highest tick that counts of a client which claims to have stamped ``tick``.
+
+    A window past now, or past the fence of a loss: a higher tick, claimed again and again, would
+    move the stamps of all others ahead after the next loss.
+    """
+    space = registry.namespace
+    now = space.tick_at(SYSTEM_CLOCK.wall_ns() // 1000)
+    book = registry.stored_book() if tick > now + space.reach_ticks else None
+    if book is not None:
+        with suppress(RegistryUnavailable):  # the registry itself may do without its database
+            stored = book.read()
+            now = max(now, stored.fence) if stored else now
+    return now + space.reach_ticks
 
 
 def is_possible(lease: Lease, space: Namespace) -> bool:
