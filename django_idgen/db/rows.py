@@ -105,7 +105,7 @@ def move_row(
     columns = (connection.ops.quote_name(column.target.column) for column, *_ in compiler.select)
     with connection.cursor() as cursor:
         cursor.execute(f"{sql} RETURNING {', '.join(columns)}", parameters)
-        return next(compiler.results_iter([cursor.fetchall()], tuple_expected=True), None)
+        return next(map(tuple, compiler.results_iter([cursor.fetchall()])), None)
 
 
 def _returns_rows(connection: BaseDatabaseWrapper) -> bool:
@@ -123,7 +123,7 @@ def _found(compiler: SQLCompiler, *, chunked: bool = False) -> Iterator[tuple[An
     with connection.chunked_cursor() if chunked else connection.cursor() as cursor:
         cursor.execute(*statement)
         while found := cursor.fetchmany(CHUNK):
-            yield from compiler.results_iter([found], tuple_expected=True)
+            yield from map(tuple, compiler.results_iter([found]))
 
 
 # --- writing -----------------------------------------------------------------------------

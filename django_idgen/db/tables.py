@@ -114,9 +114,8 @@ def _bring_up(connection: BaseDatabaseWrapper) -> str | None:
     """The identity of the installation; ``None`` if its row was lost."""
     make_missing_tables(connection)
     add_missing_columns(connection)
-    found = read_first(rows_of(_model("Installation"), connection.alias))
-    identity: str | None = None if found is None else found.identity
-    return identity
+    found: Any = read_first(rows_of(_model("Installation"), connection.alias))
+    return None if found is None else str(found.identity)
 
 
 def before_migrate(

@@ -175,7 +175,7 @@ def _generic_rows(
                 continue
             kind = generic.ct_field
             named = {f"{kind}__app_label": meta.app_label, f"{kind}__model": meta.model_name}
-            rows = models.QuerySet(model, using=connection.alias).filter(**named)
+            rows: Any = models.QuerySet(model, using=connection.alias).filter(**named)
             if count := read_aggregate(rows, models.Count("pk")):
                 yield f"{model._meta.label}.{generic.name}", count
 
