@@ -74,7 +74,7 @@ class GeneratedOnSave(FieldMixin, ABC):
         name, path, args, kwargs = super().deconstruct()
         for forced in self.forced:
             kwargs.pop(forced, None)
-        if self.default == self.next_value:
+        if isinstance(self.default, GeneratedDefault):
             del kwargs["default"]
         if self.text_form != "decimal":
             kwargs["text_form"] = self.text_form
@@ -86,9 +86,9 @@ class GeneratedOnSave(FieldMixin, ABC):
         self, cls: type[models.Model], name: str, **kwargs: Any
     ) -> None:
         super().contribute_to_class(cls, name, **kwargs)
-        if self.eager and not _is_historical(cls):
-            # Other packages read it, as that of UUIDField(default=uuid4).
-            self.default = self.next_value
+        # Django never tries an UPDATE for a key with a default, and a user may have given this one.
+        if (self.eager or not self.primary_key) and not _is_historical(cls):
+            self.default = GeneratedDefault(self)
         display = f"get_{self.name}_display"
         if self.choices is None and display not in cls.__dict__:
             setattr(cls, display, partialmethod(_display, field=self))
@@ -201,7 +201,8 @@ class GeneratedOnSave(FieldMixin, ABC):
         ]
 
     def _check_default(self) -> list[checks.CheckMessage]:
-        if self.default in (NOT_PROVIDED, self.next_value) and self.db_default is NOT_PROVIDED:
+        is_own = self.default is NOT_PROVIDED or isinstance(self.default, GeneratedDefault)
+        if is_own and self.db_default is NOT_PROVIDED:
             return []
         return [
             checks.Error(
@@ -213,6 +214,26 @@ class GeneratedOnSave(FieldMixin, ABC):
                 id="django_idgen.E005",
             )
         ]
+
+
+class GeneratedDefault:
+    """What other packages find as the default of a ``field``: what a new instance has.
+
+    An id where the field is eager, else None.
+    """
+
+    requires_context = True
+    """Has DRF pass its own field."""
+
+    def __init__(self, field: GeneratedOnSave) -> None:
+        self.field = field
+
+    def __call__(self, serializer_field: Any = None) -> int | None:
+        if serializer_field is not None and serializer_field.parent.instance is not None:
+            from rest_framework.fields import SkipField
+
+            raise SkipField  # the row has one
+        return self.field.get_default()
 
 
 class GeneratedAuto(GeneratedOnSave):

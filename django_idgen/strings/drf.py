@@ -78,6 +78,8 @@ class IdField(serializers.Field[int, Any, str, Any]):
         max_value: int = MAX_ID,
         **kwargs: Any,
     ) -> None:
+        if kwargs.get("read_only") and isinstance(kwargs.get("default"), GeneratedDefault):
+            del kwargs["default"]  # ModelSerializer passes that of a field in a unique set
         self.min_value = min_value
         self.max_value = max_value
         self._text: TextForm | None = None

@@ -1,0 +1,103 @@
+"""Other packages ask a field for its default in two ways, which agree (hazard 108)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.db import models
+from django.db.models.fields import NOT_PROVIDED
+from django.test.utils import isolate_apps
+from model_bakery import baker
+from rest_framework import serializers
+
+from django_idgen.fields import (
+    SegmentAutoField,
+    SegmentIdField,
+    SnowflakeAutoField,
+    SnowflakeField,
+)
+from tests.app.models import Leg
+
+
+
+
+@pytest.mark.parametrize(
+    "kind", [SnowflakeField, SegmentIdField, SnowflakeAutoField, SegmentAutoField]
+)
+def test_a_key_that_is_made_on_save_has_no_default(kind: Any) -> None:
+    """As ``BigAutoField``."""
+    with isolate_apps("tests.app"):
+
+        class Made(models.Model):
+            key = kind(primary_key=True)
+
+            class Meta:
+                app_label = "app"
+
+    field = Made._meta.get_field("key")
+    assert (field.has_default(), field.default, field.get_default()) == (False, NOT_PROVIDED, None)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("kind", [SnowflakeField, SegmentIdField])
+def test_a_number_that_is_made_on_save_has_none_until_then(kind: Any) -> None:
+    """The default is a callable, as that of ``UUIDField(default=uuid4)``, and makes no id."""
+    with isolate_apps("tests.app"):
+
+        class Made(models.Model):
+            number = kind(unique=True)
+
+            class Meta:
+                app_label = "app"
+
+    field = Made._meta.get_field("number")
+    assert (field.has_default(), field.default(), Made().number) == (True, None, None)
+    assert "default" not in field.deconstruct()[3]
+    assert not field.clone().has_default()
+    assert field.check() == []
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("options", [{"primary_key": True}, {"unique": True}])
+def test_an_eager_field_makes_an_id_when_asked(options: dict[str, bool]) -> None:
+    """On the primary key and off it; migrations and checks know nothing of the callable."""
+    with isolate_apps("tests.app"):
+
+        class Made(models.Model):
+            number = SnowflakeField(eager=True, **options)
+
+            class Meta:
+                app_label = "app"
+
+    field = Made._meta.get_field("number")
+    assert field.has_default()
+    assert 0 < Made().number < field.default() < field.get_default()
+    assert "default" not in field.deconstruct()[3]
+    assert not field.clone().has_default()
+    assert field.check() == []
+
+
+@pytest.mark.django_db
+def test_model_bakery_fills_what_is_optional() -> None:
+    """A number is made on save, as if it were left out."""
+    made = baker.make(Leg, _quantity=2, _fill_optional=["number"])
+    assert len({leg.number for leg in made}) == 2
+
+
+@pytest.mark.django_db
+def test_a_serializer_without_the_number_leaves_it_alone() -> None:
+    """In a unique set DRF puts the default of a left-out field into the row: not in an old one."""
+
+    class Serializer(serializers.ModelSerializer[Leg]):
+        class Meta:
+            model = Leg
+            fields = ("shipment", "place")
+
+    leg = baker.make(Leg)
+    form = Serializer(leg, data={"shipment": leg.shipment.get_id_display(), "place": "Oslo"})
+    assert form.is_valid(), form.errors
+    assert form.save().number == Leg.objects.get().number == leg.number
+    form = Serializer(data={"shipment": leg.shipment.get_id_display(), "place": "Rome"})
+    assert form.is_valid(), form.errors
+    assert form.save().number not in (None, leg.number)
