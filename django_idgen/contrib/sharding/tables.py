@@ -14,9 +14,8 @@ from ...process.handlers import generators
 class ModuloTables:
     """``orders_0`` to ``orders_3``, by the remainder of the id. Frozen; thread-safe.
 
-    ``pattern`` has one ``{}``, for the number. In a process that makes few snowflakes at a time,
-    all of them end in the same sequence: the generator's option ``sequence_start``: ``"next"``
-    spreads them.
+    ``pattern`` has one ``{}``, for the number. With a ``sequence_start`` of 0 the snowflakes of a
+    quiet process land in one table: leave that option of the generator out.
     """
 
     def __init__(self, pattern: str, count: int) -> None:
