@@ -22,7 +22,7 @@ from ..process.handlers import segments
 
 PERIODS: Final = {"day": "%Y-%m-%d", "month": "%Y-%m", "year": "%Y"}
 """The ``strftime()`` format of each period, in tags and in numbers."""
-STEP_BACK = timedelta(hours=1)
+STEP_BACK = timedelta(days=1)
 """A clock that is further behind is right, and its earlier reading was wrong."""
 
 

@@ -418,8 +418,8 @@ BREAKS = (
         "a client's tick moves a mark as far as it likes",
         "hazard 71",
         LENT_OVER_HTTP,
-        'last_tick=min(asked["last_tick"], latest)',
-        'last_tick=asked["last_tick"]',
+        "last_tick=min(tick, latest_tick(self.registry, tick))",
+        "last_tick=tick",
         ("tests/rest/lending/test_leases.py::test_a_wrong_client_cannot_use_up_a_worker_ids_time",),
     ),
 )

@@ -97,17 +97,39 @@ BREAKS = (
         "a fetch past the pool goes below what was pooled",
         "hazard 61",
         POOL,
-        "floor=max(floor, popped.highest)",
-        "floor=floor",
+        "self._fetch_past(tag, floor, demand, popped.highest)",
+        "self._fetch_past(tag, floor, demand, 0)",
         (f"{TESTS}::test_a_restored_table_gives_out_nothing_that_was_pooled",),
     ),
     Break(
         "a refill fetches below what was pooled",
         "hazard 61",
         POOL,
-        "segment = self.source.fetch(tag, floor=stock.highest, demand=demand)",
-        "segment = self.source.fetch(tag, demand=demand)",
+        "self._fetch_past(tag, floor, demand, stock.highest)",
+        "self._fetch_past(tag, floor, demand, 0)",
         (f"{TESTS}::test_a_refill_of_a_restored_table_is_above_what_was_pooled",),
+    ),
+    Break(
+        "a refill forgets the floor of the caller that it is for",
+        "hazard 100",
+        POOL,
+        "taken = self._fetch_and_push(tag, stock, wanted - put_in, floor, caller)",
+        "taken = self._fetch_and_push(tag, stock, wanted - put_in, 0, caller)",
+        (
+            "tests/contracts/test_server.py::TestRedisIncrOverServer"
+            "::test_a_newcomer_gets_nothing_that_an_older_process_holds",
+        ),
+    ),
+    Break(
+        "a pool forgets what was granted to the caller",
+        "hazard 100",
+        POOL,
+        "granted = max(highest, floor if demand.granted is None else demand.granted)",
+        "granted = None",
+        (
+            "tests/contracts/test_server.py::TestPoolOverServer"
+            "::test_a_floor_at_loaded_rows_is_no_loss",
+        ),
     ),
     Break(
         "ids of the old database go into the new one's pool",

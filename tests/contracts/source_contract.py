@@ -54,6 +54,10 @@ class Shop(ABC):
     def forget(self) -> None:
         """Delete the row of every tag behind the source's back."""
 
+    def lose(self) -> None:
+        """As :meth:`forget`, and what stands before the rows is lost, too."""
+        self.forget()
+
     @abstractmethod
     def tags(self) -> list[str]:
         """The tag of every row."""
@@ -63,14 +67,12 @@ class Shop(ABC):
             made.close()
 
 
-class SourceContract:
-    """Subclass it, name it ``Test...``, and say what it :attr:`fetches_from`."""
+class FloorContract:
+    """What a process was granted passes through whatever stands before the rows (hazard 100)."""
 
     fetches_from: Callable[..., Shop]
     needs: tuple[str, ...] = ()
     """The fixtures that a shop is made of."""
-    examples = 20
-    fetchers = 64 if LONG else 16
 
     @contextmanager
     def new_shop(self) -> Iterator[Shop]:
@@ -85,6 +87,39 @@ class SourceContract:
     @pytest.fixture
     def _backing(self, request: pytest.FixtureRequest) -> None:
         self.backing = [request.getfixturevalue(name) for name in self.needs]
+
+    def test_deleted_rows_do_not_bring_ids_back(self, shop: Shop) -> None:
+        """With the floor of what it holds, a process never gets a range again (hazard 61)."""
+        source = shop.source()
+        held = [source.fetch("t") for _ in range(5)][-1]
+        shop.forget()
+        after = source.fetch("t", floor=held.stop)
+        assert after.start >= held.stop
+        assert source.fetch("t").start >= after.stop
+
+    def test_a_newcomer_gets_nothing_that_an_older_process_holds(self, shop: Shop) -> None:
+        """All is lost but what the older one knows, which fetches first."""
+        source = shop.source()
+        held = [source.fetch("t") for _ in range(5)][-1]
+        shop.lose()
+        after = source.fetch("t", floor=held.stop)
+        newcomer = shop.source()
+        got = [newcomer.fetch("t") for _ in range(3)]
+        check_disjoint([Segment("t", 1, held.stop, held.step), after, *got])
+
+    def test_a_floor_at_loaded_rows_is_no_loss(self, shop: Shop) -> None:
+        """What lies between the last grant and the floor was not lost: nothing more is skipped."""
+        source = shop.source()
+        held = source.fetch("t")
+        found = source.fetch("t", floor=1_000_000, demand=Demand(granted=held.stop))
+        assert found.start == 1_000_000
+
+
+class SourceContract(FloorContract):
+    """Subclass it, name it ``Test...``, and say what it :attr:`fetches_from`."""
+
+    examples = 20
+    fetchers = 64 if LONG else 16
 
     def test_a_new_tag_starts_at_one(self, shop: Shop) -> None:
         """The first segment of a tag is 1 to its step, the next one follows at once."""
@@ -165,15 +200,6 @@ class SourceContract:
         assert source.fetch("t", floor=held.stop).start >= held.stop
         again = [shop.source().fetch("t") for _ in range(4)]
         check_disjoint([*again, Segment("t", 1, 6, 10), Segment("t", 10, 21, 10)])
-
-    def test_deleted_rows_do_not_bring_ids_back(self, shop: Shop) -> None:
-        """With the floor of what it holds, a process never gets a range again (hazard 61)."""
-        source = shop.source()
-        held = [source.fetch("t") for _ in range(5)][-1]
-        shop.forget()
-        after = source.fetch("t", floor=held.stop)
-        assert after.start >= held.stop
-        assert source.fetch("t").start >= after.stop
 
     def test_a_floor_below_changes_nothing(self, shop: Shop) -> None:
         """A floor that the row is already past is no skip."""

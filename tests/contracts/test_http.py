@@ -88,7 +88,7 @@ def lender_url(database: str) -> Iterator[str]:
         "REST": {"max_leases": 1000},
     }
     # The clock of these tests stands in another year.
-    with mock.patch.object(lending, "MOST_AHEAD_US", 2**62), service(idgen) as url:
+    with mock.patch.object(lending, "latest_tick", return_value=2**62), service(idgen) as url:
         yield url
 
 

@@ -20,15 +20,17 @@ from django_idgen.core.registry import Registry
 from django_idgen.core.segment import STEP, Demand, Segment, check_step, check_tag
 from django_idgen.core.source import Source
 from django_idgen.db.connection import OwnConnection
+from django_idgen.db.redis_client import raw_client
 from django_idgen.leases.server import ServerLeases
 from django_idgen.models import Installation, LeafAlloc, NamespaceRecord, WorkerLease
+from django_idgen.sources.redis_incr import RedisIncrSource
 from django_idgen.sources.server import FAILOVER_SKIP, ServerSource
 from tests.sources.pool.shop import OwnedSource, pool
 
 from .elsewhere import server_leases
 from .lease_contract import LeaseContract, on
 from .lenders import PATIENT, WORKERS, Lender
-from .source_contract import Shop, SourceContract
+from .source_contract import FloorContract, Shop, SourceContract
 
 T = TypeVar("T")
 CONNECTIONS = 6
@@ -170,6 +172,10 @@ class PooledMemoryShop(Shop):
     def forget(self) -> None:
         self.behind.flush()
 
+    def lose(self) -> None:
+        super().lose()
+        forget_pool(self.alias, self.behind.whose)
+
     def tags(self) -> list[str]:
         return sorted(self.behind._max_ids)
 
@@ -180,6 +186,9 @@ class TestPoolOverMemory(SourceContract):
 
 
 class PooledServerShop(ServerShop):
+    before = staticmethod(pool)
+    """Makes what stands before the rows."""
+
     def __init__(self, alias: str, cache: str) -> None:
         super().__init__(alias)
         self.cache = cache
@@ -189,10 +198,35 @@ class PooledServerShop(ServerShop):
         behind = super().make(default_step)
         behind.owner = lambda tag, *, max_age=0: self.whose  # type: ignore[method-assign]
         behind.can_be_pooled = True  # type: ignore[misc]
-        return pool(self.cache, behind)
+        return self.before(self.cache, behind)
+
+    def lose(self) -> None:
+        super().lose()
+        forget_pool(self.cache, self.whose)
+
+
+def forget_pool(alias: str, owner: str) -> None:
+    """Delete the keys of a pool, as a flush does."""
+    client = raw_client(alias)
+    client.delete(*client.keys(f"*{{{owner}}}*"))
 
 
 @on("postgres")
 class TestPoolOverServer(SourceContract):
     examples = 4
     fetches_from, needs = PooledServerShop, ("database", "redis")
+
+
+def counter(alias: str, behind: Source) -> Source:
+    return RedisIncrSource(alias=alias, source=behind, block=50, timeout=PATIENT)
+
+
+class CountingShop(PooledServerShop):
+    """Redis counts within blocks of the rows."""
+
+    before = staticmethod(counter)
+
+
+@on("postgres")
+class TestRedisIncrOverServer(FloorContract):
+    fetches_from, needs = CountingShop, ("database", "redis")

@@ -205,7 +205,7 @@ WRONG_OPTIONS: dict[str, tuple[Any, ...]] = {
     "schedule_interval": (0, -1, "5m"),
     "on_full": ("no.such.thing",),
     "on_empty": ("os.path.nothing", 3),
-    "sequence_start": ("next",),
+    "sequence_start": ("next", "spread"),
 }
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from functools import partial
@@ -342,7 +344,7 @@ def test_an_option_that_cannot_work_is_refused(world):
     for name, values in WRONG_OPTIONS.items():
         for value in values:
             refused(ConfigurationError, make, match=f"{name} must be", **{name: value})
-    for start in (5, -1, 1.0):
+    for start in (5, -1, 1.0, "Spread", [0]):
         refused(ConfigurationError, make, match="0 to 4", sequence_start=start)
     words = r"longer than a tick \(0.001 s\)"
     refused(ConfigurationError, make, match=words, wait_limit=0.001)
@@ -397,6 +399,35 @@ def test_one_refusal_answers_for_all_who_stood_in_line(world):
         generator.next_id()
     assert len(asked) == 2  # who comes afterwards asks anew
     generator.close()
+
+
+@pytest.mark.parametrize("pause_ms", [1, 2, 5, 10, 100])
+def test_ids_of_a_quiet_process_spread_over_every_modulus(pause_ms):
+    """Hazard 110: ``id % n`` has no bucket that is empty or too full, at one id each pause."""
+    random.seed(pause_ms)
+    world = World(parse_layout("standard"), window_ticks=10**7)
+    generator = SnowflakeGenerator(
+        world.layout, world.host().link(), clock=world.host().clock, background=False
+    )
+    ids = []
+    for _ in range(6400):
+        ids.append(generator.next_id())
+        world.ns += pause_ms * 1_000_000
+    for modulus in range(2, 65):
+        found = Counter(value % modulus for value in ids)
+        assert len(found) == modulus
+        assert min(found.values()) * modulus / len(ids) > 0.5
+        assert max(found.values()) * modulus / len(ids) < 1.5
+    assert ids == sorted(set(ids))
+
+
+def test_a_busy_tick_is_used_whole_though_sequences_spread(world):
+    """After a tick that was used past its middle the next one begins at 0."""
+    with world.host().generator(sequence_start="spread") as generator:
+        generator.next_ids(2 * TINY.sequences)  # the first tick begins anywhere in its half
+        ids = generator.next_ids(10 * TINY.sequences)
+    per_tick = Counter(generator.decode(value).tick for value in ids)
+    assert set(list(per_tick.values())[1:-1]) == {TINY.sequences}
 
 
 def test_sequences_may_go_on_from_tick_to_tick():

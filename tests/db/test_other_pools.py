@@ -48,7 +48,7 @@ def test_callers_that_hold_the_whole_pool_get_ids(pooled: str) -> None:
         finally:
             connections[pooled].close()
 
-    ids = sum(at_once(CALLERS, work), [])
+    ids = [number for some in at_once(CALLERS, work) for number in some]
     assert len(set(ids)) == len(ids) == CALLERS * 50
 
 

@@ -20,8 +20,6 @@ from django_idgen.fields import (
 from tests.app.models import Leg
 
 
-
-
 @pytest.mark.parametrize(
     "kind", [SnowflakeField, SegmentIdField, SnowflakeAutoField, SegmentAutoField]
 )

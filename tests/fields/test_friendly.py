@@ -67,6 +67,18 @@ def test_another_text_is_no_id() -> None:
             from_friendly(text)
 
 
+@pytest.mark.parametrize("moment", ["20261025023000000", "20260329023000000"])
+def test_a_time_that_a_zone_has_twice_or_never_is_refused(moment: str) -> None:
+    """It could be another id's. An hour earlier and later, and in UTC, texts are read back."""
+    berlin = ZoneInfo("Europe/Berlin")
+    with pytest.raises(InvalidId, match="Europe/Berlin has that time twice, or never"):
+        from_friendly(f"{moment}-7-42", time_zone=berlin)
+    number = from_friendly(f"{moment}-7-42")
+    for hours in (-6, 6):
+        other = number + (hours * 3_600_000 << 22)
+        assert from_friendly(friendly(other, time_zone=berlin), time_zone=berlin) == other
+
+
 # --- tables -------------------------------------------------------------------------------
 
 

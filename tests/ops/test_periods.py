@@ -85,6 +85,17 @@ def test_a_clock_that_goes_back_stays_in_the_last_period() -> None:
         assert after.startswith("2026-11-21-")
 
 
+@pytest.mark.parametrize("period", ["day", "month", "year"])
+def test_one_wrong_reading_of_the_clock_binds_nobody(period: str) -> None:
+    """Hazard 111: the next right one leads back, above the numbers that the period has."""
+    numbers = PeriodNumbers("orders", period=period)
+    with time_machine.travel(NOON, tick=False):
+        before = numbers.next()
+        with time_machine.travel(datetime(2099, 1, 1, tzinfo=UTC), tick=False):
+            assert numbers.next().startswith("2099")
+        assert numbers.next() == f"{before[:-1]}2"
+
+
 def test_the_time_zone_is_the_counters_own() -> None:
     """Whatever zone is active; two that differ share what one period gave out."""
     tokyo = PeriodNumbers("orders", time_zone=ZoneInfo("Asia/Tokyo"))
@@ -123,6 +134,9 @@ def test_what_cannot_work_is_refused() -> None:
         ({"period": "week"}, "one of day, month, year, not 'week'"),
         ({"digits": 0}, "1 to 18, not 0"),
         ({"digits": "6"}, "1 to 18, not '6'"),
+        ({"prefix": 5}, "prefix must be a string, not 5"),
+        ({"prefix": "a\n"}, "prefix must be printable"),
+        ({"time_zone": "Asia/Shanghai"}, r"ZoneInfo\('Asia/Shanghai'\), not 'Asia/Shanghai'"),
     ):
         with pytest.raises(ConfigurationError, match=said):
             PeriodNumbers("orders", **refused)

@@ -77,9 +77,9 @@ class Histories(RuleBasedStateMachine):
         name=st.sampled_from(sorted(SMALL)),
         window=st.sampled_from([1, 2, 20, 20, 200]),
         ahead=st.sampled_from([0.0, 0.005, 0.05]),
-        spread=st.sampled_from([0, 0, 1]),
+        spread=st.sampled_from([0, 0, 1, "spread", "next"]),
     )
-    def begin(self, name: str, window: int, ahead: float, spread: int) -> None:
+    def begin(self, name: str, window: int, ahead: float, spread: int | str) -> None:
         self.world = self.world_of(self.layout_called(name), window)
         self.options = {"sequence_start": spread, **self.kind_of(ahead)}
         self.hosts = self.hosts_of(self.world)
@@ -330,7 +330,8 @@ class BufferedHistories(Histories):
         return SMALL["time on top" if name == "batches" else name]  # it takes none
 
     def kind_of(self, ahead: float) -> dict[str, object]:
-        return {"kind": BufferedGenerator, "boost_power": {0.0: 0, 0.005: 2, 0.05: 5}[ahead]}
+        boost = {0.0: 0, 0.005: 2, 0.05: 5}[ahead]
+        return {"kind": BufferedGenerator, "boost_power": boost, "sequence_start": 0}
 
     def block_of(self, generator: SnowflakeGenerator) -> Iterator[int]:
         return generator._ids

@@ -120,7 +120,13 @@ class Host:
         **options: object,
     ) -> SnowflakeGenerator:
         """A process of this host: no thread of its own, but the options' wish is law."""
-        options = {"background": False, "clock": self.clock, "holder": "host", **options}
+        options = {
+            "background": False,
+            "clock": self.clock,
+            "holder": "host",
+            "sequence_start": 0,
+            **options,
+        }
         return kind(
             self.world.layout,
             registry or self.link(),

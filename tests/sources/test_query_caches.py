@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from django_idgen.contrib.sharding import ShardedSource
+from tests.faults.processes import Site, database_settings
 from tests.redis_servers import redis_farm
 from tests.tiers import long
 from tests.zookeeper_servers import ZooKeeper
-
-from .processes import Site, database_settings
 
 TURNS = 4
 STEP = 10
@@ -52,20 +51,30 @@ def registries(zookeeper: ZooKeeper, namespace: str) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("package", ["cachalot", "cacheops"])
-@pytest.mark.parametrize("source", ["database", "pool", "sharded"])
+@pytest.mark.parametrize("package", ["cachalot", *long("cacheops")])
+@pytest.mark.parametrize(
+    ("alias", "source"),
+    [
+        ("postgres", "database"),
+        ("postgres", "pool"),
+        ("postgres", "sharded"),
+        ("mariadb", "database"),
+    ],
+)
 @pytest.mark.parametrize("processes", [2, *long(4)])
 def test_no_grant_comes_out_of_a_cache(
     processes: int,
+    alias: str,
     source: str,
     package: str,
-    postgres: str,
     another: str,
     zookeeper: ZooKeeper,
     tmp_path: Path,
+    request: pytest.FixtureRequest,
 ) -> None:
     """I1: segments, sequences of the database and leases, of processes that take turns."""
-    site = Site(tmp_path, database_settings(postgres), postgres)
+    request.getfixturevalue(alias)
+    site = Site(tmp_path, database_settings(alias), alias)
     databases = {"default": site.database, "another": database_settings(another)}
     with redis_farm() as farm:
         where = farm.server().url.rpartition("/")[0]
