@@ -70,6 +70,9 @@ def test_a_static_worker_id_may_be_numbered(
         )
         assert registry.acquire(holder="a").lease.worker == expected
         registry.close()
+    # The two hosts that read another number would have one worker id.
+    with pytest.raises(ConfigurationError, match="not worker=3 and worker_from='env:POD'"):
+        StaticLeases(NAMESPACE, worker=3, worker_from="env:POD", directory=tmp_path)
 
 
 def test_a_preferred_worker_id_is_lent_if_it_is_free(

@@ -58,7 +58,7 @@ def test_the_floor_is_respected(source: ServerSource) -> None:
     assert source.fetch("a", floor=17).start == 10_301
 
 
-@pytest.mark.parametrize("harm", ["deleted", "dropped", "put back"])
+@pytest.mark.parametrize("harm", ["deleted", "dropped", "put back", "set back"])
 def test_what_others_were_granted_is_not_given_again(source: ServerSource, harm: str) -> None:
     """Whoever finds the loss first goes past a whole fleet's last fetches (hazard 61).
 
@@ -69,10 +69,25 @@ def test_what_others_were_granted_is_not_given_again(source: ServerSource, harm:
         LeafAlloc.objects.using(source.alias).all().delete()
     elif harm == "dropped":
         execute(source.alias, "DROP TABLE leaf_alloc")
-    else:
+    elif harm == "put back":
         edit(source, max_id=1, largest_step=0)
+    else:
+        edit(source, max_id=1)
     after = [source.fetch("a", floor=segment.stop) for segment in held]
     check_disjoint([*held, *after])
+
+
+def test_a_long_range_of_one_tag_moves_no_other(source: ServerSource) -> None:
+    """Hazard 105: a row with its record skips by its own ranges; one without may have had any."""
+    long_range = 10**9
+    source.fetch("ranges", demand=Demand(times=0, at_least=long_range))
+    source.fetch("a")
+    assert source.fetch("a", floor=1000) == Segment("a", 11_000, 11_100, 100)
+    edit(source, max_id=1, largest_step=0)
+    assert source.fetch("a", floor=20_000).start > 50 * long_range
+    LeafAlloc.objects.using(source.alias).filter(pk="a").delete()
+    floor = 2**40
+    assert source.fetch("a", floor=floor).start > floor + 50 * long_range
 
 
 def test_ids_are_positive_whatever_the_row_says(source: ServerSource) -> None:

@@ -257,7 +257,7 @@ class CosId(OldServer):
 
     def open(self, request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         caller = self.door.caller(request)
-        step = _number(request, "step", least=1, most=current_settings().rest.max_skip)
+        step = _number(request, "step", least=1, most=current_settings().rest.max_segment)
         offset = _number(request, "offset", most=MAX_ID - 1, default=0)
         last = self._distributor.open(caller, _tag_of(namespace, name), offset, step)
         return HttpResponse(str(last), content_type=JSON)

@@ -225,7 +225,7 @@ def test_bad_steps_and_offsets_are_named(tag: str) -> None:
     """400, and nothing is taken or made."""
     LeafAlloc.objects.create(biz_tag="shop.orders")
     many = "step=" + "9" * 30
-    for query in ("", "step=0", "step=-1", "step=x", "step=1000000001", many, "step=1.5"):
+    for query in ("", "step=0", "step=-1", "step=x", "step=1000001", many, "step=1.5"):
         for method, url in (("patch", "segments"), ("post", "segments/distributor")):
             answer = getattr(Client(), method)(f"/open/cosid/{url}/shop/orders?{query}&offset=0")
             assert (answer.status_code, answer.json()["code"]) == (400, "400"), query

@@ -353,6 +353,23 @@ def test_a_tag_is_loaded_ahead(user: Callable[..., Client], tag: str) -> None:
     assert load() == {**rest, "Buffer": [held(3, 1), held(1000, 1001)]}
 
 
+def test_a_first_load_is_waited_for_as_a_first_id_is(
+    user: Callable[..., Client], tag: str, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process' first connection takes longer than a later fetch may."""
+    settings.IDGEN = {"SEGMENTS": {"OPTIONS": {"timeout": 0.05, "first_timeout": 30}}}
+    preload, waited = SegmentGenerator.preload, []
+
+    def noted(generator: SegmentGenerator, timeout: float = 0.0) -> bool:
+        waited.append(timeout)
+        return preload(generator, timeout)
+
+    monkeypatch.setattr(SegmentGenerator, "preload", noted)
+    body = {"biz_tag": tag}
+    status, said = send(user("change_leafalloc"), "put", "/go/api/leaf/init/cache", body)
+    assert (status, said["code"], waited) == (200, 0, [30])
+
+
 def test_writes_take_permissions(client: Client, user: Callable[..., Client]) -> None:
     """Of a user: a token has none, and an open door is one for ids alone."""
     plain = user()
