@@ -36,7 +36,7 @@ from rest_framework.relations import ManyRelatedField
 from ..core.encoding import DECIMAL, TextForm
 from ..core.errors import InvalidId
 from ..core.segment import MAX_ID
-from ..fields.base import GeneratedOnSave
+from ..fields.base import GeneratedDefault, GeneratedOnSave
 from ..fields.relations import id_behind, key_behind, written
 from .registration import Hooks
 
