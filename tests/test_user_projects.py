@@ -255,6 +255,13 @@ def test_the_admin_that_discovers_nothing_by_itself(shop: Shop, discovers: str) 
     shop.run("-W", "error", "manage.py", "test", "office.index_tests")
 
 
+@pytest.mark.parametrize("shop", ["postgres"], indirect=True)
+def test_a_history_holds_copies_of_fields(shop: Shop) -> None:
+    """Beside django-simple-history and django-pghistory (hazard 107)."""
+    shop.environment["DJANGO_SETTINGS_MODULE"] = "ledger_settings"
+    shop.run("-W", "ignore", "manage.py", "test", "ledger.history_tests")
+
+
 @pytest.mark.parametrize("shop", ["memory"], indirect=True)
 def test_a_service_without_users(shop: Shop) -> None:
     """Programs take ids with tokens where ``django.contrib.auth`` is not installed (hazard 84)."""

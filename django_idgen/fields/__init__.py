@@ -138,6 +138,8 @@ class SegmentSource(GeneratedOnSave):
     @property
     def resolved_tag(self) -> str:
         """The tag in ``LeafAlloc``. The field must belong to a model."""
+        if isinstance(self.copied_from, SegmentSource):
+            return self.copied_from.resolved_tag
         # ``self.model`` is the model with the column, never a proxy or a child.
         return self.model._meta.label_lower if self.tag is None else self.tag
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partialmethod, wraps
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from django.apps import apps
 from django.core import checks
-from django.core.exceptions import ValidationError
+from django.core.exceptions import FieldDoesNotExist, ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models.fields import NOT_PROVIDED
@@ -35,6 +36,11 @@ class GeneratedOnSave(FieldMixin, ABC):
     # Nothing is read back, even if the base class is an AutoField.
     db_returning = False
     eager = False
+    copied_from: GeneratedOnSave | None = None
+    """The field of which this one is a copy, in a table of a history or an audit.
+
+    A copy holds the values of the original, has its texts, and generates nothing.
+    """
     # They change no column, so SQLite rebuilds no table for them.
     non_db_attrs = (*models.Field.non_db_attrs, "text_form", "prefix")
     forced: ClassVar[Mapping[str, bool]] = {"blank": True, "editable": False}
@@ -85,14 +91,26 @@ class GeneratedOnSave(FieldMixin, ABC):
     def contribute_to_class(  # type: ignore[override]  # AutoFieldMixin has this signature
         self, cls: type[models.Model], name: str, **kwargs: Any
     ) -> None:
+        before = self.__dict__.get("model")
         super().contribute_to_class(cls, name, **kwargs)
+        self.copied_from = _original(cls, name) or self._moved_from(before)
         # Django never tries an UPDATE for a key with a default, and a user may have given this one.
-        if (self.eager or not self.primary_key) and not _is_historical(cls):
+        if self.copied_from is not None:
+            self.default = NOT_PROVIDED
+        elif (self.eager or not self.primary_key) and not _is_historical(cls):
             self.default = GeneratedDefault(self)
         display = f"get_{self.name}_display"
         if self.choices is None and display not in cls.__dict__:
             setattr(cls, display, partialmethod(_display, field=self))
-        _insert_new_keys(cls)
+        if self.copied_from is None:
+            _insert_new_keys(cls)
+
+    def _moved_from(self, before: type[models.Model] | None) -> GeneratedOnSave | None:
+        """The field of the concrete model that this one was copied from with ``copy.copy``."""
+        if before is None or before._meta.abstract or before is self.model:
+            return None
+        found = before._meta.get_field(self.name)
+        return (found.copied_from or found) if isinstance(found, GeneratedOnSave) else None
 
     def to_python(self, value: Any) -> Any:
         """Read an integer, or a string in the field's text form."""
@@ -121,6 +139,8 @@ class GeneratedOnSave(FieldMixin, ABC):
         return self.text.read_trusted(value)
 
     def get_default(self) -> int | None:
+        if self.copied_from is not None:
+            return None
         if _is_historical(self.model):
             # A migration uses one default for all rows of a table.
             return None if self.default is NOT_PROVIDED else self.default
@@ -133,7 +153,7 @@ class GeneratedOnSave(FieldMixin, ABC):
     def pre_save(self, model_instance: models.Model, add: bool) -> Any:
         # Off the primary key. Django 6 asks twice for one INSERT: hence the setattr.
         value = getattr(model_instance, self.attname)
-        if value is None and add:
+        if value is None and add and self.copied_from is None:
             value = self.next_value()
             setattr(model_instance, self.attname, value)
         return value
@@ -156,6 +176,8 @@ class GeneratedOnSave(FieldMixin, ABC):
         )
 
     def check(self, **kwargs: Any) -> list[checks.CheckMessage]:
+        if self.copied_from is not None:
+            return super().check(**kwargs)
         return [
             *super().check(**kwargs),
             *self._check_installed(),
@@ -319,20 +341,43 @@ def _insert_new_keys(model: type[models.Model]) -> None:
     cast(Any, model)._save_table = inserting
 
 
+def _original(model: type[models.Model], name: str) -> GeneratedOnSave | None:
+    """The field of this app that ``name`` is in the model whose history ``model`` keeps."""
+    for attribute in HISTORY_OF:
+        tracked = getattr(model, attribute, None)
+        if isinstance(tracked, type) and issubclass(tracked, models.Model):
+            with suppress(FieldDoesNotExist):
+                found = tracked._meta.get_field(name)
+                if isinstance(found, GeneratedOnSave):
+                    return found.copied_from or found
+    return None
+
+
+HISTORY_OF = ("instance_type", "pgh_tracked_model")
+"""Where django-simple-history and django-pghistory name the model."""
+
+
 def id_held_by(field: Any) -> GeneratedOnSave | None:
-    """The field of this app whose ids ``field`` holds: itself, or the target of a relation."""
+    """The field of this app whose ids ``field`` holds.
+
+    Itself, the target of a relation, or the original of a column that a history made plain.
+    """
     while field is not None and not isinstance(field, GeneratedOnSave):
         if isinstance(field, models.ForeignKey):
             field = field.target_field
         elif field.is_relation and field.related_model is not None:
             field = field.related_model._meta.pk
         else:
-            return None
+            return _original(field.model, field.name) if hasattr(field, "model") else None
     return field
 
 
 def _is_unset(instance: models.Model, field: Any) -> bool:
-    return isinstance(field, GeneratedOnSave) and getattr(instance, field.attname) is None
+    return (
+        isinstance(field, GeneratedOnSave)
+        and field.copied_from is None
+        and getattr(instance, field.attname) is None
+    )
 
 
 def _names_in_unique_constraints(model: type[models.Model]) -> set[str]:

@@ -415,7 +415,9 @@ def segment_fields(tag: str | None = None) -> list[Any]:
         field
         for model in apps.get_models(include_auto_created=True)
         for field in model._meta.local_concrete_fields
-        if isinstance(field, SegmentSource) and tag in (None, field.resolved_tag)
+        if isinstance(field, SegmentSource)
+        and field.copied_from is None
+        and tag in (None, field.resolved_tag)
     ]
 
 

@@ -36,7 +36,7 @@ from rest_framework.relations import ManyRelatedField
 from ..core.encoding import DECIMAL, TextForm
 from ..core.errors import InvalidId
 from ..core.segment import MAX_ID
-from ..fields.base import GeneratedDefault, GeneratedOnSave
+from ..fields.base import GeneratedDefault, GeneratedOnSave, id_held_by
 from ..fields.relations import id_behind, key_behind, written
 from .registration import Hooks
 
@@ -188,13 +188,16 @@ def release() -> None:
 def _building(original: Method) -> Method:
     def build_standard_field(self: Any, field_name: str, model_field: Any) -> Any:
         field_class, kwargs = original(self, field_name, model_field)
-        if not isinstance(model_field, GeneratedOnSave):
+        held = id_held_by(model_field)
+        if held is None:
             return field_class, kwargs
-        if field_class in PLAIN and not _has_id_field(self.serializer_field_mapping, model_field):
+        is_plain_column = not isinstance(model_field, GeneratedOnSave)
+        has_field = _has_id_field(self.serializer_field_mapping, held)
+        if field_class in PLAIN and (is_plain_column or not has_field):
             field_class = IdField
-        if issubclass(field_class, IdField) and not model_field.text.is_plain:
+        if issubclass(field_class, IdField) and not held.text.is_plain:
             # The field may be used without its serializer, as drf-spectacular does for a path.
-            kwargs["text_form"] = model_field.text
+            kwargs["text_form"] = held.text
         return field_class, kwargs
 
     return build_standard_field

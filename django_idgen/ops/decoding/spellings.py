@@ -82,7 +82,7 @@ def _forms() -> _Known:
     found: dict[TextForm, list[GeneratedOnSave]] = {}
     for model in apps.get_models():
         for field in model._meta.local_concrete_fields:
-            if isinstance(field, GeneratedOnSave):
+            if isinstance(field, GeneratedOnSave) and field.copied_from is None:
                 with suppress(ConfigurationError):  # a check reports it
                     found.setdefault(field.text, []).append(field)
     return {text_form: tuple(fields) for text_form, fields in found.items()}

@@ -45,7 +45,11 @@ def _watch_model(sender: type[Model], **_kwargs: Any) -> None:
         return  # a migration makes dozens of these
     # A proxy has no fields of its own; the rows of a parent table are saved as the parent's.
     of_table = sender._meta.concrete_model or sender
-    fields = [each for each in of_table._meta.local_fields if isinstance(each, SegmentSource)]
+    fields = [
+        each
+        for each in of_table._meta.local_fields
+        if isinstance(each, SegmentSource) and each.copied_from is None
+    ]
     if fields:
         if sender._meta.apps is apps and sender is of_table:
             for field in fields:
