@@ -62,14 +62,16 @@ class FileSource(Source):
         with self._locked(tag) as files:
             mark, step = self._numbers_in(files)
             start = max(mark, 1)
-            if start < floor:
+            granted = floor if demand.granted is None else demand.granted
+            if start < granted:
                 start = max(floor, min(floor + LOSS_SKIP, MAX_ID))
                 logger.warning(
                     "The files of tag %r in %s say that %s is the next id, but this process was "
                     "granted ids up to %s. They were deleted or replaced. The tag continues at "
                     "%s.",
-                    tag, str(self._directory), max(mark, 1), floor - 1, start,
+                    tag, str(self._directory), max(mark, 1), granted - 1, start,
                 )  # fmt: skip
+            start = max(start, floor)
             if start > MAX_ID:
                 raise SegmentExhausted(
                     f"Segment tag {tag!r} has reached 2**63-1: there are no higher ids. Use "

@@ -208,7 +208,8 @@ class PooledServerShop(ServerShop):
 def forget_pool(alias: str, owner: str) -> None:
     """Delete the keys of a pool, as a flush does."""
     client = raw_client(alias)
-    client.delete(*client.keys(f"*{{{owner}}}*"))
+    for key in client.scan_iter(f"*{{{owner}}}*"):
+        client.delete(key)
 
 
 @on("postgres")

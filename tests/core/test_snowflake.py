@@ -406,13 +406,12 @@ def test_ids_of_a_quiet_process_spread_over_every_modulus(pause_ms):
     """Hazard 110: ``id % n`` has no bucket that is empty or too full, at one id each pause."""
     random.seed(pause_ms)
     world = World(parse_layout("standard"), window_ticks=10**7)
-    generator = SnowflakeGenerator(
-        world.layout, world.host().link(), clock=world.host().clock, background=False
-    )
-    ids = []
-    for _ in range(6400):
-        ids.append(generator.next_id())
-        world.ns += pause_ms * 1_000_000
+    host, ids = world.host(), []
+    options = {"clock": host.clock, "background": False}
+    with SnowflakeGenerator(world.layout, host.link(), **options) as generator:
+        for _ in range(6400):
+            ids.append(generator.next_id())
+            world.ns += pause_ms * 1_000_000
     for modulus in range(2, 65):
         found = Counter(value % modulus for value in ids)
         assert len(found) == modulus

@@ -128,7 +128,7 @@ def test_seldom_ids_spread_evenly_over_shards() -> None:
 def test_a_first_sequence_of_zero_does_not_spread() -> None:
     """So that the test above can fail: all are divisible by 4."""
     layout = parse_layout("standard")
-    generator = SnowflakeGenerator(layout, MemoryLeases(space_of(layout)), background=False)
-    with generator:
+    leases = MemoryLeases(space_of(layout))
+    with SnowflakeGenerator(layout, leases, sequence_start=0, background=False) as generator:
         first = generator.next_id()
         assert first % 4 == 0

@@ -194,10 +194,10 @@ def taken(step: int, path: str = "shop/orders") -> range:
 
 
 def test_a_range_is_exactly_as_long_as_asked(tags_of: str) -> None:
-    """Below the row's step none of it is lost; past ``max_segment`` it is whole all the same."""
+    """Below the row's step none of it is lost, and none of the longest, ``max_segment``."""
     url = "/open/cosid/segments/distributor/shop/orders?offset=0&step=1000"
     assert Client().post(url).content == b"0"
-    ranges = [taken(step) for step in (10, 1, 5_000_000, 999, 1_000_000_000, 10)]
+    ranges = [taken(step) for step in (10, 1, 1_000_000, 999, 10)]
     assert ranges[0].start == 1
     for before, after in itertools.pairwise(ranges):
         assert after.start == before.stop

@@ -1,18 +1,18 @@
-"""The settings with a Redis, and a package that answers queries out of a cache."""
+"""The settings with a package that answers queries out of a cache."""
 
 from __future__ import annotations
 
 import json
 import os
 
-from .redis_settings import *  # noqa: F403 - what else a settings module adds to
+from .settings import *  # noqa: F403 - what else a settings module adds to
 
-_PACKAGE = os.environ["SITE_QUERY_CACHE"]
 DATABASES = json.loads(os.environ["SITE_DATABASES"])
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 INSTALLED_APPS = [
     "django.contrib.contenttypes",
     "django.contrib.auth",
-    _PACKAGE,
+    os.environ["SITE_QUERY_CACHE"],
     "django_idgen",
     "tests.app",
 ]
