@@ -91,4 +91,28 @@ BREAKS = (
         "            file.lock()\n",
         (f"{TESTS}::test_processes_of_a_host_have_a_file_each",),
     ),
+    Break(
+        "a mark is not put on the disk",
+        "I1",
+        LEASES,
+        "            os.fsync(file.fileno())\n        os.replace",
+        "        os.replace",
+        (f"{TESTS}::test_a_mark_is_on_the_disk_before_it_counts",),
+    ),
+    Break(
+        "a resumed lease begins below the process' own last tick",
+        "I2, L1",
+        LEASES,
+        "held = _Held(file, grant.lease, max(kept.mark, not_before), grant.reading)",
+        "held = _Held(file, grant.lease, kept.mark, grant.reading)",
+        (f"{TESTS}::test_a_resumed_lease_begins_past_what_the_process_has_stamped",),
+    ),
+    Break(
+        "a lease without a tick is resumed",
+        "I3",
+        LEASES,
+        "return held if held.start < grant.lease.until else None",
+        "return held",
+        (f"{TESTS}::test_a_window_that_is_used_up_is_not_resumed",),
+    ),
 )

@@ -50,4 +50,12 @@ BREAKS = (
         "start = max(now, fence, not_before)",
         (f"{TESTS}::TestRecyclingLeases::test_a_worker_id_that_is_lent_again_starts_at_its_mark",),
     ),
+    Break(
+        "worker ids are recycled unasked",
+        "hazard 5",
+        "django_idgen/leases/disposable.py",
+        'unused="first" if check_flag("recycle", recycle)',
+        'unused="first" if check_flag("recycle", recycle) is not None',
+        (f"{TESTS}::test_an_option_says_whether_worker_ids_come_again",),
+    ),
 )

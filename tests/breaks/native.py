@@ -79,4 +79,12 @@ BREAKS = (
         "",
         (f"{UPKEEP}::test_after_a_restore_idgen_skip_sees_to_the_sequence",),
     ),
+    Break(
+        "a sequence takes a segment below the rows",
+        "I1",
+        FILE,
+        "if ids[0] < floor or len(ids) < 2:",
+        "if len(ids) < 2:",
+        (f"{UPKEEP}::test_a_segment_below_the_rows_is_not_taken",),
+    ),
 )

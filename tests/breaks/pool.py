@@ -10,6 +10,7 @@ LUA = "django_idgen/sources/pool/lua"
 POOL = "django_idgen/sources/pool/source.py"
 TESTS = "tests/sources/pool/test_pool.py"
 LOSSES = "tests/sources/pool/test_losses.py"
+COUNTED = "tests/contracts/test_server.py::TestRedisIncrOverServer"
 PAUSING = "tests/ops/tags/test_pausing.py"
 
 BREAKS = (
@@ -205,5 +206,21 @@ BREAKS = (
         "ARGV[2] == '1' and redis.call('HGET', key, 'highest') or ZERO",
         "ZERO",
         (f"{PAUSING}::test_what_was_fetched_above_it_stays_above_it",),
+    ),
+    Break(
+        "a block is shorter than a caller needs",
+        "I1",
+        "django_idgen/sources/redis_incr.py",
+        "max(self._block, demand.at_least)",
+        "self._block",
+        (f"{COUNTED}::test_a_block_is_as_long_as_a_caller_needs",),
+    ),
+    Break(
+        "a block is of the life before it",
+        "L4",
+        "django_idgen/sources/redis_incr.py",
+        "return again.segment, again.life",
+        "return again.segment, popped.life",
+        (f"{COUNTED}::test_ids_of_a_new_block_can_be_given_back",),
     ),
 )

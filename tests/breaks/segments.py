@@ -519,4 +519,28 @@ BREAKS = (
         "    return 0\n",
         ("tests/ops/doctor/test_moves.py::test_new_tags_start_higher_where_no_tag_is_left",),
     ),
+    Break(
+        "a divided row keeps the length of its ranges",
+        "hazard 58",
+        GROWTH,
+        'largest_step=F("largest_step") * times',
+        'largest_step=F("largest_step")',
+        (f"{GROWN}::test_from_one_to_three",),
+    ),
+    Break(
+        "a divided database keeps the length of its ranges",
+        "hazard 58",
+        GROWTH,
+        "        installation.largest_step *= times\n",
+        "",
+        (f"{GROWN}::test_from_one_to_three",),
+    ),
+    Break(
+        "one tag's long range is every tag's skip",
+        "hazard 105",
+        SERVER,
+        "longest = row.largest_step if is_recorded else installation.largest_step",
+        "longest = installation.largest_step",
+        (f"{FETCH}::test_a_long_range_of_one_tag_moves_no_other",),
+    ),
 )

@@ -139,4 +139,12 @@ BREAKS = (
         "if False:",
         (f"{MOVES}::test_back_from_static_worker_ids",),
     ),
+    Break(
+        "of two settings that exclude each other one wins",
+        "hazard 101",
+        "django_idgen/leases/static.py",
+        "            if worker is not None:\n",
+        "            if False:\n",
+        ("tests/contracts/test_numbered.py::test_a_static_worker_id_may_be_numbered",),
+    ),
 )

@@ -198,6 +198,59 @@ def test_a_killed_process_goes_on_under_its_worker_id_from_its_mark(host: Host) 
     assert resumed.start == lease.until
 
 
+@pytest.mark.parametrize("away", [False, True])
+def test_a_resumed_lease_begins_past_what_the_process_has_stamped(
+    host: Host, *, away: bool
+) -> None:
+    """Its own last tick counts beside the mark, whether the registry answers or not."""
+    first = host.process()
+    lease = first.acquire(holder="a").lease
+    end(first)
+    if away:
+        host.away()
+    second = host.process()
+    resumed = second.acquire(holder="b", not_before=lease.until + 7).lease
+    assert (resumed.token, resumed.start) == (lease.token, lease.until + 7)
+    assert resumed.start < resumed.until
+
+
+def test_a_window_that_is_used_up_is_not_resumed(host: Host) -> None:
+    """A lease without a tick would be none: a new one is lent."""
+    first = host.process()
+    lease = first.acquire(holder="a").lease
+    whole = first.end_of(lease)
+    end(first)
+    host.pass_ticks(whole - host.now)
+    resumed = host.process().acquire(holder="b", not_before=whole + WINDOW).lease
+    assert whole + WINDOW <= resumed.start < resumed.until
+
+
+def test_a_mark_is_on_the_disk_before_it_counts(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new file is synced before it takes the place of the old one, and the directory after."""
+    done: list[str] = []
+    fsync, replaced = os.fsync, os.replace
+
+    def noted_fsync(descriptor: int) -> None:
+        fsync(descriptor)
+        done.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+
+    def noted_replace(source: Path, target: Path) -> None:
+        assert done[-1] == str(source)
+        replaced(source, target)
+        done.append("replaced")
+
+    monkeypatch.setattr(os, "fsync", noted_fsync)
+    monkeypatch.setattr(os, "replace", noted_replace)
+    process = host.process()
+    lease = process.acquire(holder="a").lease
+    host.pass_ticks(10)
+    done.clear()
+    process.renew(lease, last_tick=host.now)
+    assert done.index("replaced") < done.index(str(host.directory))
+
+
 def test_a_restart_needs_no_registry_while_the_window_lasts(host: Host) -> None:
     """Leaf's weak dependency: again and again, until it is over; then an error says so."""
     process = host.process()

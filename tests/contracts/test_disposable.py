@@ -15,7 +15,7 @@ from django_idgen.models import NamespaceRecord, WorkerLease
 from tests.places import make_tables
 
 from .lease_contract import LeaseContract
-from .lenders import HOUR_US, WINDOW, WORKERS, Lender
+from .lenders import HOUR_US, NAMESPACE, WINDOW, WORKERS, Lender
 from .test_memory import MemoryLender
 from .test_server import ServerLender
 
@@ -160,6 +160,22 @@ def test_no_worker_id_is_lent_twice() -> None:
     assert got == list(range(WORKERS))
     with pytest.raises(NoFreeWorker, match=r"All 4 .* were used, each by one process.*'recycle'"):
         registry.acquire(holder="same")
+
+
+@pytest.mark.parametrize("recycle", [False, True])
+def test_an_option_says_whether_worker_ids_come_again(postgres: str, *, recycle: bool) -> None:
+    """Off unless it is given: where they do, a table of nodes names two hosts by one number."""
+    make_tables(postgres)
+    space = replace(NAMESPACE, name=f"nodes-{recycle}", workers=range(1))
+    options = {"recycle": True} if recycle else {}
+    registry = DisposableLeases(space, database=postgres, **options)
+    lease = registry.acquire(holder="a").lease
+    registry.release(lease, last_tick=None)
+    if recycle:
+        assert registry.acquire(holder="b").lease.worker == lease.worker
+    else:
+        with pytest.raises(NoFreeWorker):
+            registry.acquire(holder="b")
 
 
 def test_a_holder_keeps_its_lease_though_rows_are_deleted() -> None:

@@ -231,3 +231,15 @@ class CountingShop(PooledServerShop):
 @on("postgres")
 class TestRedisIncrOverServer(FloorContract):
     fetches_from, needs = CountingShop, ("database", "redis")
+
+    def test_a_block_is_as_long_as_a_caller_needs(self, shop: Shop) -> None:
+        """Else what Redis was given is left there, and the caller's ids come from the database."""
+        source = shop.source()
+        assert source.fetch("t", demand=Demand(at_least=120)).ids() == range(1, 121)
+        assert source.stocks(["t"])["t"].ids == 0
+
+    def test_ids_of_a_new_block_can_be_given_back(self, shop: Shop) -> None:
+        """They are known to be of the life that the pool has now: no second question."""
+        source = shop.source()
+        source.fetch("t")
+        assert source._fetched["t"].life == source.stocks(["t"])["t"].life != ""  # type: ignore[attr-defined]

@@ -115,6 +115,19 @@ def test_after_a_pause_ids_are_of_the_present(world: World, idle: int) -> None:
         assert stats.issued == 41
 
 
+@pytest.mark.parametrize("taken", ["singly", "in a batch"])
+def test_what_is_left_of_an_open_tick_grows_old_too(world: World, taken: str) -> None:
+    """Without a thread the caller looks at the clock, for each way to take ids."""
+    with buffered(world, boost_power=1) as generator:
+        generator.next_id()
+        next_id = generator.next_id  # kept by its caller
+        world.ns += 100_000_000
+        value = next_id() if taken == "singly" else generator.next_ids(1)[0]
+        (tick,) = ticks_of(generator, [value])
+        now = (generator.keeper.now_us() - world.layout.epoch_us) // world.layout.tick_us
+        assert tick >= now - 2
+
+
 def test_the_thread_throws_away_what_grew_too_old() -> None:
     """Hazard 28, where a caller looks at no clock: through a ``next_id`` that was kept."""
     with real(WIDE, boost_power=1) as generator:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from django_idgen.core import encoding
 from django_idgen.core.encoding import ALPHABETS, ScrambledForm
 from django_idgen.core.errors import ConfigurationError, InvalidId
 from django_idgen.core.segment import MAX_ID
@@ -44,6 +45,25 @@ def test_texts_are_of_these_ids_for_ever() -> None:
     assert form().format(1) == "AEG1T58Y4G6NP1W"
     assert form("base36").format(1) == "a3j0xzltgvx1vls"
     assert form("base62", "ord_").format(2**63 - 1) == "ord_AHWLZQKzFi370"
+
+
+def signed(scrambled: ScrambledForm, number: int, width: int) -> str:
+    """A text of ``number`` in so many digits, with the check digit that the key gives it."""
+    digits = "A" + scrambled._spelled(number, width)
+    (keyed,) = scrambled.keys().values()
+    return digits + scrambled._check_digit(digits, encoding._scrambling(keyed, scrambled.name))
+
+
+def test_an_id_has_one_text() -> None:
+    """Not one in more or fewer digits, nor of a number past 64 bits, though it is well signed."""
+    scrambled = form()
+    text = scrambled.format(7)
+    number = scrambled._value(text, text[1:-1])
+    assert signed(scrambled, number, 13) == text
+    small = next(value for value in range(1, 10**6) if scrambled.format(value)[1] == "0")
+    tail = scrambled._value("", scrambled.format(small)[1:-1])
+    for other, width in ((number + 2**64, 13), (number, 14), (tail, 12)):
+        refused(InvalidId, scrambled.parse, signed(scrambled, other, width))
 
 
 def test_neighbours_have_nothing_in_common() -> None:

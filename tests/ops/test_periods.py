@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 import time_machine
+from django.utils import timezone as django_timezone
 
 from django_idgen import segments
 from django_idgen.contrib.periods import PeriodNumbers
@@ -83,6 +84,12 @@ def test_a_clock_that_goes_back_stays_in_the_last_period() -> None:
         after = PeriodNumbers("orders").next()
         assert after > first
         assert after.startswith("2026-11-21-")
+
+
+def test_the_active_time_zone_has_no_say() -> None:
+    """A request of another country counts the project's day."""
+    with time_machine.travel(NOON, tick=False), django_timezone.override(ZoneInfo("Pacific/Apia")):
+        assert PeriodNumbers("orders").next() == "2026-11-21-000001"
 
 
 @pytest.mark.parametrize("period", ["day", "month", "year"])

@@ -245,7 +245,13 @@ def test_from_one_to_three(shards: list[str]) -> None:
     alone = DatabaseSource(default_step=10, database=shards[0])
     before = [alone.fetch("t") for _ in range(5)]
     LeafAlloc.objects.using(shards[0]).create(biz_tag="unused", max_id=1)
+    longest = LeafAlloc.objects.using(shards[0]).get(pk="t").largest_step
     Growth(shards[:3]).run()
+    # A length in max_id, of which a fetch now takes three times as much.
+    for model in (LeafAlloc, Installation):
+        for alias in shards[:3]:
+            found = model.objects.using(alias).order_by("-largest_step").first()
+            assert found.largest_step == 3 * longest
     source = source_of(shards[:3])
     after = [source.fetch("t") for _ in range(6)] + [alone.fetch("t")]
     assert_disjoint(before + after)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -16,6 +17,7 @@ import pytest
 from django.core.management import call_command
 from django.test import override_settings
 from kazoo.client import KazooClient
+from kazoo.handlers.threading import SequentialThreadingHandler
 
 from django_idgen import generators
 from django_idgen.core import book as rules
@@ -210,6 +212,81 @@ def test_a_caller_does_not_wait_for_the_end_of_a_session(
         registry.acquire(holder="a")
     ended.set()
     wire.close()
+
+
+class Client:
+    """As kazoo's, of a session that was established and has lost its server since."""
+
+    def __init__(self, *, connected: bool) -> None:
+        self.connected = connected
+        self.handler = SequentialThreadingHandler()
+        self.asked = 0
+
+    def start_async(self) -> threading.Event:
+        live = threading.Event()
+        live.set()
+        return live
+
+    def stop(self) -> None: ...
+
+    close = stop
+
+    def get_children(self) -> Any:
+        self.asked += 1
+        answer = self.handler.async_result()
+        answer.set([])
+        return answer
+
+
+@pytest.mark.parametrize("connected", [False, True])
+def test_nothing_is_sent_when_a_connection_returns(*, connected: bool) -> None:
+    """L4: kazoo would keep a request for then. The caller was told that there was no answer."""
+    session = zookeeper_module._Session("127.0.0.1:1", None, {})
+    made: list[Client] = []
+
+    def client() -> Client:
+        made.append(Client(connected=connected))
+        return made[-1]
+
+    session._made = client  # type: ignore[method-assign]
+    ask = partial(session.ask, lambda found: found.get_children(), 5.0)
+    if connected:
+        assert ask() == []
+    else:
+        with pytest.raises(RegistryUnavailable, match="no connection"):
+            ask()
+    assert sum(each.asked for each in made) == connected
+
+
+def test_a_fork_without_hooks_has_a_session_of_its_own() -> None:
+    """L9: what a child sent on its parent's connection would be read by either."""
+    session = zookeeper_module._Session("127.0.0.1:1", None, {})
+    made: list[Client] = []
+
+    def client() -> Client:
+        made.append(Client(connected=True))
+        return made[-1]
+
+    session._made = client  # type: ignore[method-assign]
+    for pid in (os.getpid(), os.getpid() + 1):
+        session._pid = pid  # as C code's fork leaves it
+        session.ask(lambda found: found.get_children(), 5.0)
+    assert [each.asked for each in made] == [1, 1]
+
+
+def test_a_late_answer_of_the_database_lowers_no_ceiling(
+    fleet: Fleet, zookeeper: ZooKeeper
+) -> None:
+    """L6: two processes raise it at once, and the lower one comes last."""
+    fleet.hire(1)
+    node = fleet.registry().store.node
+    with zookeeper.client() as client:
+        installation = node_of(client, fleet).split("/")[2]
+    book, _ = node.load(installation)
+    late = replace(book.sub_lease, installation=installation, ceiling=book.sub_lease.ceiling - 1)
+    node.install(late)
+    after, _ = node.load(installation)
+    assert after.sub_lease.ceiling == book.sub_lease.ceiling
 
 
 def test_a_session_that_is_lost(fleet: Fleet, zookeeper: ZooKeeper) -> None:

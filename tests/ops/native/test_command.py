@@ -17,9 +17,11 @@ from django.db import connections
 from django.test import override_settings
 
 from django_idgen import tasks
-from django_idgen.core.errors import UpkeepFailed
+from django_idgen.core.errors import SegmentUnavailable, UpkeepFailed
+from django_idgen.core.segment import Segment
 from django_idgen.models import LeafAlloc
 from django_idgen.ops.native import extend_native
+from django_idgen.sources.database import DatabaseSource
 from tests.app.models import Invoice, Receipt
 from tests.ops.doctor.asking import findings, mended
 from tests.ops.native.conftest import TAG, Route, Shop, on
@@ -284,6 +286,17 @@ def test_the_scheduler_notices_that_too(shop: Shop) -> None:
     put_back(shop, 3)
     assert "the table has id 8" in str(extend_native())
     assert shop.insert() == [101]
+
+
+def test_a_segment_below_the_rows_is_not_taken(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a source answers: the sequence stays where it is, and the error says what came."""
+    half_used(shop)
+    before = shop.position()
+    low = Segment(TAG, 1, 101, 100)
+    monkeypatch.setattr(DatabaseSource, "fetch", lambda *_args, **_given: low)
+    with pytest.raises(SegmentUnavailable, match="gave 100 ids from 1 on, instead of two or more"):
+        shop.extend()
+    assert shop.position() == before
 
 
 def test_after_a_failover_it_leaves_its_segment(shop: Shop) -> None:
