@@ -51,6 +51,7 @@ from django.urls import URLPattern, get_resolver
 from django.utils.module_loading import import_string
 
 from .core.errors import ConfigurationError
+from .db.tables import has_table
 from .fields.base import GeneratedOnSave, id_held_by
 from .process.handlers import wiring
 from .settings import SettingsError
@@ -294,9 +295,8 @@ def check_columns(
         if connection.vendor != "sqlite":
             models_here = [m for m in _models(app_configs) if router.allow_migrate_model(alias, m)]
             with suppress(DatabaseError):
-                tables = set(connection.introspection.table_names())
                 for model in models_here:
-                    if model._meta.db_table in tables:
+                    if has_table(connection, model._meta.db_table):
                         found += _narrow_columns(connection, model)
     return found
 

@@ -33,6 +33,7 @@ from django.db import (
     DEFAULT_DB_ALIAS,
     DatabaseError,
     IntegrityError,
+    OperationalError,
     ProgrammingError,
     router,
     transaction,
@@ -310,6 +311,34 @@ def table_names(connection: BaseDatabaseWrapper) -> list[str]:
         return []
     with connection.cursor() as cursor:
         return connection.introspection.table_names(cursor)
+
+
+def has_table(connection: BaseDatabaseWrapper, table: str) -> bool:
+    """Whether a query finds a table or view under ``table``, a model's ``db_table``.
+
+    The database itself looks: by its own rules for upper and lower case, in the schema that the
+    name may have, and in the search path of the caller. Raises what the database raises otherwise.
+    """
+    quoted = connection.ops.quote_name(table)
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            # A failed statement would end the caller's transaction.
+            cursor.execute("SELECT to_regclass(%s)", [quoted])
+            return cursor.fetchone()[0] is not None
+        try:
+            cursor.execute(f"SELECT 1 FROM {quoted} WHERE 1 = 0")  # noqa: S608
+        except (ProgrammingError, OperationalError) as error:
+            if not _is_missing(error):
+                raise
+            return False
+        return True
+
+
+def _is_missing(error: Exception) -> bool:
+    """Whether a statement failed because a table, or its database, does not exist."""
+    number = error.args[0] if error.args else None
+    words = "no such table", "unknown database", "ORA-00942"
+    return number in (1049, 1146) or any(each in str(error) for each in words)
 
 
 def _make(connection: BaseDatabaseWrapper, model: type[Model]) -> bool:

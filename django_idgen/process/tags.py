@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from django.conf import settings
 from django.db import DatabaseError, OperationalError, ProgrammingError, connections, router
 from django.utils import timezone
 
@@ -22,7 +24,7 @@ from ..core.errors import IdgenError, SegmentUnavailable
 from ..core.segment import HIGHEST, check_tag
 from ..db.connection import Place, home_connection, place_of
 from ..db.rows import read_first, read_values, rows_of
-from ..db.tables import is_missing, missing_columns
+from ..db.tables import has_table, is_missing, missing_columns
 from ..models import LeafAlloc
 from . import handlers
 
@@ -264,32 +266,45 @@ def _check_in_databases(tag: str) -> None:
 
 
 def highest_in(field: Any) -> int:
-    """The highest id in rows of ``field``; 0 if there are no rows or no table.
+    """The highest id in rows of ``field``, in all databases that may have some; 0 without any.
 
-    Uses the caller's connection, which sees what the caller wrote, but not Django's cursor: a
-    test may count queries.
+    Uses the caller's connections, which see what the caller wrote, and find tables where the
+    caller does. A test that counts queries counts none of these.
     """
-    model = field.model
-    alias = router.db_for_write(model)
+    name = getattr(field, "column", None)
+    if name is None:
+        return 0  # no such column yet
+    return max(_highest_in(field.model, name, alias) for alias in _databases_of(field.model))
+
+
+def _databases_of(model: Any) -> set[str]:
+    """The aliases that may have rows of ``model``. A router may spread them by instance."""
+    found = {router.db_for_write(model), router.db_for_read(model)}
+    if settings.DATABASE_ROUTERS:
+        found |= {each for each in connections if router.allow_migrate_model(each, model)}
+    return found
+
+
+def _highest_in(model: Any, name: str, alias: str) -> int:
     if place_of(alias) is Place.FORBIDDEN:
         return 0  # a test that forbids the database
     connection = connections[alias]
-    name = getattr(field, "column", None)
-    if name is None or connection.vendor == "unknown":
-        return 0  # no such column yet, or a project without a database
-    connection.ensure_connection()
-    q = connection.ops.quote_name
-    column = q(name)
-    sql = f"SELECT MAX({column}) FROM {q(model._meta.db_table)} WHERE {column} <= {HIGHEST}"  # noqa: S608
-    with connection.wrap_database_errors:
-        cursor: Any = connection.connection.cursor()
-        try:
-            if model._meta.db_table not in connection.introspection.table_names(cursor):
-                return 0
+    if connection.vendor == "unknown":
+        return 0  # a project without a database
+    table, column = model._meta.db_table, connection.ops.quote_name(name)
+    sql = (
+        f"SELECT MAX({column}) FROM {connection.ops.quote_name(table)} "  # noqa: S608
+        f"WHERE {column} <= {HIGHEST}"
+    )
+    log, connection.queries_log = connection.queries_log, deque()
+    try:
+        if not has_table(connection, table):
+            return 0
+        with connection.cursor() as cursor:
             cursor.execute(sql)
             (found,) = cursor.fetchone()
-        finally:
-            cursor.close()
+    finally:
+        connection.queries_log = log
     return max(int(found or 0), 0)
 
 

@@ -504,6 +504,26 @@ BREAKS = (
         ),
     ),
     Break(
+        "a table that is not listed literally counts as empty",
+        "hazard 102",
+        "django_idgen/process/tags.py",
+        "if not has_table(connection, table):",
+        "if table not in connection.introspection.table_names():",
+        (
+            "tests/sources/test_places_of_tables.py::test_a_tag_begins_above_the_rows_that_a_query_finds",
+        ),
+    ),
+    Break(
+        "rows in a second database of a router are not looked at",
+        "hazard 102",
+        "django_idgen/process/tags.py",
+        "    if settings.DATABASE_ROUTERS:\n",
+        "    if False:\n",
+        (
+            "tests/sources/test_places_of_tables.py::test_a_tag_begins_above_the_rows_of_every_database",
+        ),
+    ),
+    Break(
         "a renamed model's tag knows nothing of the old one",
         "hazard 81",
         "django_idgen/ops/tags/migrated.py",

@@ -18,6 +18,7 @@ from django.db.backends.utils import strip_quotes, truncate_name
 from ...checks import generic_keys
 from ...core.errors import ConfigurationError
 from ...db.rows import read_aggregate
+from ...db.tables import has_table
 from ...fields.operations import query
 
 AnyModel = type[models.Model]
@@ -103,9 +104,9 @@ def key_table(apps: Apps | Any, app_label: str, model_name: str) -> KeyTable:
 
 def columns_of(connection: BaseDatabaseWrapper, table: str) -> list[str]:
     """The columns of ``table``; none if there is no such table."""
+    if not has_table(connection, table):
+        return []
     with connection.cursor() as cursor:
-        if table not in connection.introspection.table_names(cursor):
-            return []
         cursor.execute(f"SELECT * FROM {connection.ops.quote_name(table)} WHERE 1 = 0")  # noqa: S608 - Django quotes the names
         return [str(column[0]) for column in cursor.description]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from django.apps import apps
 from django.db import Error as AnyDatabaseError
-from django.db import connections, router
+from django.db import connections
 
 from ...checks import generic_keys, narrow_columns
 from ...core.errors import one_line
@@ -56,7 +56,7 @@ def narrow_columns_in(project: Project, alias: str) -> Iterator[NarrowColumn | U
         return
     for model in apps.get_models(include_auto_created=True):
         table = model._meta.db_table
-        if table not in project.tables(alias) or not router.allow_migrate_model(alias, model):
+        if not project.has_rows_of(alias, model):
             continue
         try:
             with project.reading(alias) as connection:

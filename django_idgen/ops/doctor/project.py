@@ -20,7 +20,7 @@ from ...core.stored import StoredBook
 from ...db.connection import Place, home_connection, is_there, own_connection, place_of
 from ...db.rows import read_aggregate
 from ...db.sqlite import database_of, file_beside
-from ...db.tables import missing_columns, table_names, table_of
+from ...db.tables import has_table, missing_columns, table_names, table_of
 from ...fields import SegmentSource, SnowflakeSource
 from ...process.factory import registries
 from ...settings.config import GeneratorSettings, IdgenSettings
@@ -111,6 +111,14 @@ class Project:
         here = self.tables(alias)
         return all(table_of(name) in here and not self.missing(alias, name) for name in models)
 
+    def has_rows_of(self, alias: str, model: Any) -> bool:
+        """Whether a reachable database has the table of a ``model`` of the project."""
+        if not router.allow_migrate_model(alias, model):
+            return False
+        table, known = model._meta.db_table, self.tables(alias)
+        # Without any table the database may be a file that a connection would create.
+        return table in known or (bool(known) and has_table(connections[alias], table))
+
     def missing(self, alias: str, model: str) -> list[str]:
         """``table.column`` of each column that the table of ``model`` lacks."""
         key = alias, model
@@ -146,8 +154,7 @@ class Project:
             fields = [each for each in model._meta.local_concrete_fields if isinstance(each, kind)]
             for field in fields:
                 for alias in aliases:
-                    exists = model._meta.db_table in self.tables(alias)
-                    if exists and router.allow_migrate_model(alias, model):
+                    if self.has_rows_of(alias, model):
                         yield IdColumn(field, alias)
 
 
