@@ -51,7 +51,6 @@ from django.urls import URLPattern, get_resolver
 from django.utils.module_loading import import_string
 
 from .core.errors import ConfigurationError
-from .db.tables import has_table
 from .fields.base import GeneratedOnSave, id_held_by
 from .process.handlers import wiring
 from .settings import SettingsError
@@ -288,6 +287,8 @@ def check_columns(
     **_kwargs: Any,
 ) -> list[CheckMessage]:
     """W003. Skips a database or table that it can't read; its users report that."""
+    from .db.tables import has_table  # not before a database is checked
+
     found: list[CheckMessage] = []
     for alias in databases or ():
         connection = connections[alias]

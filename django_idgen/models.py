@@ -25,7 +25,6 @@ from django.utils.translation import gettext_lazy as _
 from .core.errors import InvalidTag
 from .core.segment import MAX_ID, MAX_STEP, MAX_TAG_LENGTH, check_tag
 from .db.connection import configured_alias, home_of
-from .db.rows import HomeQuerySet
 
 if TYPE_CHECKING:
     Text = models.CharField[str | int | models.expressions.Combinable, str]
@@ -98,6 +97,14 @@ class ExactName(Exact):
             f"CAST(CONVERT({side} USING utf8mb4) AS BINARY)" for side in (lhs, rhs)
         )
         return f"({lhs} = {rhs} AND {exactly})", [*lhs_params, *rhs_params] * 2
+
+
+class HomeQuerySet(models.QuerySet[M]):
+    """Rows in the database's home: for SQLite, the file beside it."""
+
+    @property
+    def db(self) -> str:
+        return home_of(super().db)
 
 
 class HomeManager(models.Manager[M]):

@@ -21,23 +21,15 @@ from django.db.models import Model, QuerySet
 from django.db.models.aggregates import Aggregate
 from django.db.models.sql.compiler import SQLCompiler
 
-from .connection import home_of
-
 M = TypeVar("M", bound=Model)
 CHUNK = 2000
 """Rows that are fetched at a time where there may be millions."""
 
 
-class HomeQuerySet(QuerySet[M]):
-    """Rows in the database's home: for SQLite, the file beside it."""
-
-    @property
-    def db(self) -> str:
-        return home_of(super().db)
-
-
 def rows_of(model: type[M], alias: str) -> QuerySet[M]:
     """All rows of ``model`` in the database ``alias``, to be narrowed and read or written."""
+    from ..models import HomeQuerySet  # which can't be imported before the apps are loaded
+
     return HomeQuerySet(model, using=alias)
 
 

@@ -650,7 +650,8 @@ class RowOpening:
         installation.largest_step = max(installation.largest_step, largest)
         installation.first_id = self._past_loss(installation.first_id, largest)
         delta = read_aggregate(tags, Max("delta", default=1))
-        remainders = read_values(tags.filter(delta=delta).distinct()[:2], "remainder")
+        of_group = tags.filter(delta=delta).order_by("remainder").distinct()
+        remainders = read_values(of_group[:2], "remainder")
         if len(remainders) == 1:
             installation.delta, (installation.remainder,) = delta, remainders[0]
 

@@ -349,7 +349,7 @@ def test_settings_that_change_in_a_test_take_effect() -> None:
 
 def test_static_worker_ids_are_never_assumed(tmp_path: Path) -> None:
     """Two hosts that both assumed worker 0 would repeat each other's ids."""
-    with pytest.raises(SettingsError, match="one of 'worker', 'workers' and 'worker_from'"):
+    with pytest.raises(SettingsError, match="needs 'worker', 'workers' or 'worker_from'"):
         build(static_leases(directory=str(tmp_path)))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from dj_db_conn_pool.core import pool_container
 from django.db import connections, transaction
 from django.test import override_settings
 
@@ -21,7 +22,6 @@ def pooled(postgres: str) -> Iterator[str]:
     """The alias of PostgreSQL by such an engine, with as many connections as callers."""
     make_tables(postgres)
     settings = connections.settings[postgres]
-    connections["pooled"].close() if "pooled" in connections.settings else None
     connections.settings["pooled"] = {
         **settings,
         "ENGINE": "dj_db_conn_pool.backends.postgresql",
@@ -33,6 +33,7 @@ def pooled(postgres: str) -> Iterator[str]:
     finally:
         segments.close()
         connections["pooled"].close()
+        pool_container.get("pooled").dispose()
         del connections["pooled"]
         del connections.settings["pooled"]
 

@@ -110,16 +110,20 @@ def test_a_rate_of_fetches_is_named_so(server_alias: str) -> None:
     assert "tag_rate" not in SHARED
 
 
-def test_an_ordinary_fetch_is_one_update_and_one_select(server_alias: str) -> None:
-    """Whatever else stands in the row; a minute's measurement and history are one more each."""
+def test_an_ordinary_fetch_is_one_update(server_alias: str) -> None:
+    """Whatever else stands in the row; a minute's measurement and history are one more each.
+
+    MariaDB's UPDATE returns nothing, so there the row is read in the same transaction.
+    """
+    fetch = ["UPDATE"] if server_alias == "postgres" else ["UPDATE", "SELECT"]
     source = ServerSource(alias=server_alias)
     source.fetch("t")
-    assert statements(source) == ["UPDATE", "SELECT"]
+    assert statements(source) == fetch
     LeafAlloc.objects.using(server_alias).update(measured_at=None)
-    assert statements(source) == ["UPDATE", "SELECT", "UPDATE"]
+    assert statements(source) == [*fetch, "UPDATE"]
     noting = ServerSource(alias=server_alias, history=True)
     noting.fetch("t")
-    assert statements(noting) == ["UPDATE", "SELECT", "INSERT"]
+    assert statements(noting) == [*fetch, "INSERT"]
 
 
 def statements(source: ServerSource) -> list[str]:

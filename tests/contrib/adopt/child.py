@@ -35,6 +35,9 @@ def main(pieces: list[str]) -> None:
     sys.dont_write_bytecode = True
     import django
 
+    from tests.patience import wait_patiently
+
+    wait_patiently()
     django.setup()
     names: dict[str, Any] = {"__name__": "shop_code", "manage": manage}
     for app in json.loads(os.environ["ADOPT_APPS"]):
