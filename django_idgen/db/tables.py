@@ -43,6 +43,7 @@ from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from ..core.errors import ConfigurationError, sentence
 from ..core.lease import PROTOCOL_VERSION
 from .connection import home_connection, own_connection
+from .rows import insert_row, is_any, read_first, rows_of
 from .sqlite import FileConnection, database_of, is_test_database, tie
 
 if TYPE_CHECKING:
@@ -112,8 +113,6 @@ def bring_up(_apps: object, schema_editor: BaseDatabaseSchemaEditor) -> None:
 
 def _bring_up(connection: BaseDatabaseWrapper) -> str | None:
     """The identity of the installation; ``None`` if its row was lost."""
-    from .rows import read_first, rows_of  # not at the start of each process
-
     make_missing_tables(connection)
     add_missing_columns(connection)
     found: Any = read_first(rows_of(_model("Installation"), connection.alias))
@@ -381,8 +380,6 @@ def _make_identity(connection: BaseDatabaseWrapper) -> None:
     Once the table of namespaces exists, a missing row is the sign of a loss. So the row is made
     before that table.
     """
-    from .rows import insert_row, is_any, rows_of
-
     model = _model("Installation")
     if is_any(rows_of(model, connection.alias)):
         return
