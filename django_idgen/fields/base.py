@@ -91,9 +91,10 @@ class GeneratedOnSave(FieldMixin, ABC):
     def contribute_to_class(  # type: ignore[override]  # AutoFieldMixin has this signature
         self, cls: type[models.Model], name: str, **kwargs: Any
     ) -> None:
-        before = self.__dict__.get("model")
+        # A field that "copy.copy" made of another model's still has these.
+        model, named = self.__dict__.get("model"), self.name
         super().contribute_to_class(cls, name, **kwargs)
-        self.copied_from = _original(cls, name) or self._moved_from(before)
+        self.copied_from = _original(cls, name) or _copied(model, named, cls)
         # Django never tries an UPDATE for a key with a default, and a user may have given this one.
         if self.copied_from is not None:
             self.default = NOT_PROVIDED
@@ -104,13 +105,6 @@ class GeneratedOnSave(FieldMixin, ABC):
             setattr(cls, display, partialmethod(_display, field=self))
         if self.copied_from is None:
             _insert_new_keys(cls)
-
-    def _moved_from(self, before: type[models.Model] | None) -> GeneratedOnSave | None:
-        """The field of the concrete model that this one was copied from with ``copy.copy``."""
-        if before is None or before._meta.abstract or before is self.model:
-            return None
-        found = before._meta.get_field(self.name)
-        return (found.copied_from or found) if isinstance(found, GeneratedOnSave) else None
 
     def to_python(self, value: Any) -> Any:
         """Read an integer, or a string in the field's text form."""
@@ -346,10 +340,27 @@ def _original(model: type[models.Model], name: str) -> GeneratedOnSave | None:
     for attribute in HISTORY_OF:
         tracked = getattr(model, attribute, None)
         if isinstance(tracked, type) and issubclass(tracked, models.Model):
-            with suppress(FieldDoesNotExist):
-                found = tracked._meta.get_field(name)
-                if isinstance(found, GeneratedOnSave):
-                    return found.copied_from or found
+            return _named(tracked, name)
+    return None
+
+
+def _copied(
+    model: type[models.Model] | None, name: str, to: type[models.Model]
+) -> GeneratedOnSave | None:
+    """The field ``name`` of ``model``, of which a copy was put into another model ``to``.
+
+    Inheritance copies the fields of abstract models, and migrations those of their states.
+    """
+    if model is None or model is to or model._meta.abstract or _is_historical(model):
+        return None
+    return _named(model, name)
+
+
+def _named(model: type[models.Model], name: str) -> GeneratedOnSave | None:
+    with suppress(FieldDoesNotExist):
+        found = model._meta.get_field(name)
+        if isinstance(found, GeneratedOnSave):
+            return found.copied_from or found
     return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import pytest
@@ -99,3 +100,31 @@ def test_a_serializer_without_the_number_leaves_it_alone() -> None:
     form = Serializer(data={"shipment": leg.shipment.get_id_display(), "place": "Rome"})
     assert form.is_valid(), form.errors
     assert form.save().number not in (None, leg.number)
+
+
+def test_a_field_that_is_put_into_a_second_model_is_a_copy() -> None:
+    """Under any name (hazard 107). One of an abstract model is each child's own."""
+    with isolate_apps("tests.app"):
+
+        class Numbered(models.Model):
+            number = SegmentIdField(unique=True, prefix="n_")
+
+            class Meta:
+                app_label = "app"
+                abstract = True
+
+        class First(Numbered):
+            class Meta:
+                app_label = "app"
+
+        class Audit(models.Model):
+            class Meta:
+                app_label = "app"
+
+    first = First._meta.get_field("number")
+    copy(first).contribute_to_class(Audit, "what")
+    kept = Audit._meta.get_field("what")
+    assert (first.copied_from, kept.copied_from) == (None, first)
+    assert kept.resolved_tag == first.resolved_tag == "app.first"
+    assert kept.text == first.text
+    assert (kept.has_default(), kept.check()) == (False, [])
