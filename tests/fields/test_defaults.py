@@ -103,7 +103,7 @@ def test_a_serializer_without_the_number_leaves_it_alone() -> None:
 
 
 def test_a_field_that_is_put_into_a_second_model_is_a_copy() -> None:
-    """Under any name (hazard 107). One of an abstract model is each child's own."""
+    """Hazard 107. One of an abstract model is each child's own."""
     with isolate_apps("tests.app"):
 
         class Numbered(models.Model):
@@ -122,8 +122,8 @@ def test_a_field_that_is_put_into_a_second_model_is_a_copy() -> None:
                 app_label = "app"
 
     first = First._meta.get_field("number")
-    copy(first).contribute_to_class(Audit, "what")
-    kept = Audit._meta.get_field("what")
+    copy(first).contribute_to_class(Audit, "number")
+    kept = Audit._meta.get_field("number")
     assert (first.copied_from, kept.copied_from) == (None, first)
     assert kept.resolved_tag == first.resolved_tag == "app.first"
     assert kept.text == first.text
