@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import redis
 from django.core.cache import caches
-from django.test import override_settings
+from django.test.signals import setting_changed
 from django_redis.pool import ConnectionFactory
 
 from tests import servers
@@ -181,11 +181,22 @@ def cache_alias(alias: str, location: Any, **options: Any) -> Iterator[str]:
         "LOCATION": location,
         "OPTIONS": options,
     }
+    # In place, since pytest-django's ``settings`` may outlive this: an override of ours,
+    # undone before that one's, would come back with it and stay for all tests after.
+    known = settings.CACHES
+    before = dict(known)
     with ExitStack() as stack:
-        stack.enter_context(override_settings(CACHES={**settings.CACHES, alias: entry}))
+        stack.callback(_changed, known)
+        stack.callback(lambda: (known.clear(), known.update(before)))
+        known[alias] = entry
+        _changed(known)
         stack.callback(_forget_pools, location)
         stack.callback(lambda: caches[alias].close())
         yield alias
+
+
+def _changed(known: dict[str, Any]) -> None:
+    setting_changed.send(sender=cache_alias, setting="CACHES", value=known, enter=True)
 
 
 def _forget_pools(location: Any) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from django_idgen.core.clock import SYSTEM_CLOCK
-from tests.faults.conftest import site  # noqa: F401
+from tests.faults.conftest import site, sqlite_site  # noqa: F401
 from tests.faults.processes import ON_POSTGRES, Running, Site, Web, program, serving
 from tests.server_tools import at_once
 from tests.tiers import long
