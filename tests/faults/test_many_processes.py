@@ -145,7 +145,7 @@ TAGS = {
     "sqlite": 10_000 if LONG else 300,
     "postgres": 2000 if LONG else 100,  # of new rows, each in three transactions
 }
-TRACED = 5000 if LONG else 100
+TRACED = 1000 if LONG else 100
 """Tags whose memory is measured, which takes several times as long."""
 MOST_BYTES = 2048
 """Memory that a tag in use may take, without its own text."""
