@@ -12,7 +12,7 @@ from django.test import override_settings
 from django_idgen import segments
 from django_idgen.db.connection import own_connection
 from tests.places import idgen_on
-from tests.server_tools import at_once, make_tables
+from tests.server_tools import at_once, make_tables, wait_for_threads
 
 CALLERS = 2
 
@@ -32,8 +32,10 @@ def pooled(postgres: str) -> Iterator[str]:
             yield "pooled"
     finally:
         segments.close()
+        wait_for_threads("pooled")  # or one of ours would still be connected
         connections["pooled"].close()
-        pool_container.get("pooled").dispose()
+        if pool_container.has("pooled"):  # once a connection was taken from it
+            pool_container.pop("pooled").dispose()
         del connections["pooled"]
         del connections.settings["pooled"]
 
