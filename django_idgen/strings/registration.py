@@ -26,11 +26,11 @@ _registered: set[str] = set()
 def register(*libraries: str) -> None:
     """Make each library write ids as strings: ``register("ninja")``. Idempotent.
 
-    The libraries are ``"rest_framework"``, ``"django_filters"``, ``"drf_spectacular"`` and
-    ``"ninja"``. Call this in the ``ready()`` of an app of your project, or beside the import of
-    the library. Call it before you define schemas of django-ninja or filter sets of django-filter,
-    which pick their fields when they are defined. ``IDGEN["REST"]["strings"] = False`` overrides
-    this call.
+    The libraries are ``"rest_framework"``, ``"rest_framework_json_api"``, ``"django_filters"``,
+    ``"drf_spectacular"`` and ``"ninja"``. Call this in the ``ready()`` of an app of your project,
+    or beside the import of the library. Call it before you define schemas of django-ninja or filter
+    sets of django-filter, which pick their fields when they are defined.
+    ``IDGEN["REST"]["strings"] = False`` overrides this call.
 
     Raises :class:`~django_idgen.core.errors.ConfigurationError` for any other name, and
     ImportError if the library is missing.
@@ -67,6 +67,13 @@ def _rest_framework() -> None:
         drf.adopt()
 
 
+def _rest_framework_json_api() -> None:
+    if _is_enabled():
+        from . import json_api
+
+        json_api.adopt()
+
+
 def _django_filters() -> None:
     if not _is_enabled():
         return
@@ -92,6 +99,7 @@ def _ninja() -> None:
 
 LIBRARIES: dict[str, Callable[[], None]] = {
     "rest_framework": _rest_framework,
+    "rest_framework_json_api": _rest_framework_json_api,
     "django_filters": _django_filters,
     "drf_spectacular": _drf_spectacular,
     "ninja": _ninja,

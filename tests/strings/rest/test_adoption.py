@@ -209,6 +209,7 @@ KINDS = """
 import django_filters.rest_framework, ninja.orm
 from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.openapi import OpenApiSerializerFieldExtension
+from rest_framework_json_api import renderers
 
 def kind(base):
     meta = type("Meta", (), {"model": Line, "fields": ["id"]})
@@ -217,8 +218,10 @@ def kind(base):
 print(kind(django_filters.FilterSet), kind(django_filters.rest_framework.FilterSet))
 print(ninja.orm.create_schema(Line).json_schema()["properties"]["order_id"]["type"])
 print(any("idgen" in each.__module__ for each in OpenApiSerializerFieldExtension._registry))
+print(renderers.get_resource_id.__module__)
 """
-ALL = ("rest_framework", "django_filters", "drf_spectacular", "ninja")
+ALL = ("rest_framework", "rest_framework_json_api", "django_filters", "drf_spectacular", "ninja")
+JSON_API = "django_idgen.strings.json_api"
 
 
 def test_installed_libraries_are_registered() -> None:
@@ -233,7 +236,7 @@ def test_installed_libraries_are_registered() -> None:
     """
     out = run(ROW, KINDS, early, apps=("tests.strings.rest.early_app", *ALL))
     told = "{'id': '7', 'order': '8', 'declared': '8'}"
-    assert out == [STRINGS, "IdFilter IdFilter", "string", "True", told]
+    assert out == [STRINGS, "IdFilter IdFilter", "string", "True", JSON_API, told]
 
 
 def test_one_call_registers_libraries_that_are_not_installed() -> None:
@@ -246,7 +249,7 @@ def test_one_call_registers_libraries_that_are_not_installed() -> None:
     """
     shown = ROW.rindex("print(")
     out = run(ROW[:shown], call, ROW[shown:], ROW, KINDS)
-    assert out == [STRINGS, STRINGS, "IdFilter IdFilter", "string", "True"]
+    assert out == [STRINGS, STRINGS, "IdFilter IdFilter", "string", "True", JSON_API]
 
 
 def test_a_library_that_is_not_known_is_refused() -> None:
@@ -312,9 +315,12 @@ def test_the_setting_switches_it_off() -> None:
     print(Declared({"id": 7}).data)
     print(type(Filters.base_filters["id"]) is NumberFilter)
     print(create_schema(Line).json_schema()["properties"]["order_id"]["type"])
+    from rest_framework_json_api import renderers
+    print(renderers.get_resource_id.__module__)
     """
     out = run(ROW, code, idgen={"REST": {"strings": False}}, apps=ALL)
-    assert out == [NUMBERS, "{'id': '7'}", "True", "integer"]
+    library = "rest_framework_json_api.utils"
+    assert out == [NUMBERS, "{'id': '7'}", "True", "integer", library]
 
 
 def test_settings_that_do_not_parse_are_for_the_checks() -> None:
