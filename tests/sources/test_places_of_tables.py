@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -16,8 +17,11 @@ from django_idgen.db.tables import has_table
 from django_idgen.fields import SegmentIdField
 from django_idgen.process import handlers
 from django_idgen.process.tags import highest_in
+from tests.faults.failover.mariadb_pair import MariadbServer, install
+from tests.own_servers import Farm, pointing_at
 from tests.places import empty_sqlite, idgen_on
 from tests.server_tools import make_tables
+from tests.servers import fast_directory
 
 ROWS = 500
 
@@ -132,6 +136,28 @@ def test_a_tag_begins_above_the_rows_that_a_query_finds(
             assert handlers.segments.of_field(field).next_id() == ROWS + 1
         assert len(counted) == 0
         assert has_table(connections[alias], field.model._meta.db_table)
+
+
+class LowerCase(MariadbServer):
+    """As on Windows, and on many servers that others run: names of tables in lower case."""
+
+    def command(self) -> list[object]:
+        return [*super().command(), "--lower-case-table-names=1"]
+
+
+@pytest.mark.long
+def test_a_tag_begins_above_rows_whose_table_the_server_renamed(mariadb: str, only: Any) -> None:
+    with TemporaryDirectory(dir=fast_directory()) as name, closing(Farm(Path(name))) as farm:
+        place = farm.place()
+        install(place)
+        with pointing_at(farm.started(LowerCase(place, 1)), mariadb), ExitStack() as stack:
+            stack.callback(handlers.reset)
+            run(mariadb, *filled("Shop_Parcel"))
+            assert "shop_parcel" in connections[mariadb].introspection.table_names()
+            only(mariadb)
+            field = field_of("Shop_Parcel")
+            assert handlers.segments.of_field(field).next_id() == ROWS + 1
+            assert has_table(connections[mariadb], "Shop_Parcel")
 
 
 def test_a_tag_begins_above_the_rows_of_every_database(
