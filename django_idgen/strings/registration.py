@@ -27,9 +27,10 @@ def register(*libraries: str) -> None:
     """Make each library write ids as strings: ``register("ninja")``. Idempotent.
 
     The libraries are ``"rest_framework"``, ``"rest_framework_json_api"``, ``"django_filters"``,
-    ``"drf_spectacular"`` and ``"ninja"``. Call this in the ``ready()`` of an app of your project,
-    or beside the import of the library. Call it before you define schemas of django-ninja or filter
-    sets of django-filter, which pick their fields when they are defined.
+    ``"drf_spectacular"``, ``"graphene_django"`` and ``"ninja"``. Call this in the ``ready()`` of an
+    app of your project, or beside the import of the library. Call it before you define types of
+    graphene-django, schemas of django-ninja or filter sets of django-filter, which pick their
+    fields when they are defined.
     ``IDGEN["REST"]["strings"] = False`` overrides this call.
 
     Raises :class:`~django_idgen.core.errors.ConfigurationError` for any other name, and
@@ -90,6 +91,13 @@ def _drf_spectacular() -> None:
     from . import spectacular  # noqa: F401  # its classes register themselves
 
 
+def _graphene_django() -> None:
+    if _is_enabled():
+        from . import graphene
+
+        graphene.adopt()
+
+
 def _ninja() -> None:
     if _is_enabled():
         from . import ninja
@@ -102,6 +110,7 @@ LIBRARIES: dict[str, Callable[[], None]] = {
     "rest_framework_json_api": _rest_framework_json_api,
     "django_filters": _django_filters,
     "drf_spectacular": _drf_spectacular,
+    "graphene_django": _graphene_django,
     "ninja": _ninja,
 }
 

@@ -209,6 +209,7 @@ KINDS = """
 import django_filters.rest_framework, ninja.orm
 from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.openapi import OpenApiSerializerFieldExtension
+from graphene_django.converter import convert_django_field
 from rest_framework_json_api import renderers
 
 def kind(base):
@@ -218,10 +219,18 @@ def kind(base):
 print(kind(django_filters.FilterSet), kind(django_filters.rest_framework.FilterSet))
 print(ninja.orm.create_schema(Line).json_schema()["properties"]["order_id"]["type"])
 print(any("idgen" in each.__module__ for each in OpenApiSerializerFieldExtension._registry))
-print(renderers.get_resource_id.__module__)
+graphene = type(convert_django_field(Line._meta.pk)).__name__
+print(renderers.get_resource_id.__module__, graphene)
 """
-ALL = ("rest_framework", "rest_framework_json_api", "django_filters", "drf_spectacular", "ninja")
-JSON_API = "django_idgen.strings.json_api"
+ALL = (
+    "rest_framework",
+    "rest_framework_json_api",
+    "django_filters",
+    "drf_spectacular",
+    "graphene_django",
+    "ninja",
+)
+JSON_API = "django_idgen.strings.json_api IdText"
 
 
 def test_installed_libraries_are_registered() -> None:
@@ -315,11 +324,13 @@ def test_the_setting_switches_it_off() -> None:
     print(Declared({"id": 7}).data)
     print(type(Filters.base_filters["id"]) is NumberFilter)
     print(create_schema(Line).json_schema()["properties"]["order_id"]["type"])
+    from graphene_django.converter import convert_django_field
     from rest_framework_json_api import renderers
-    print(renderers.get_resource_id.__module__)
+    graphene = type(convert_django_field(Line._meta.pk)).__name__
+    print(renderers.get_resource_id.__module__, graphene)
     """
     out = run(ROW, code, idgen={"REST": {"strings": False}}, apps=ALL)
-    library = "rest_framework_json_api.utils"
+    library = "rest_framework_json_api.utils ID"
     assert out == [NUMBERS, "{'id': '7'}", "True", "integer", library]
 
 
