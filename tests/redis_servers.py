@@ -181,8 +181,8 @@ def cache_alias(alias: str, location: Any, **options: Any) -> Iterator[str]:
         "LOCATION": location,
         "OPTIONS": options,
     }
-    # In place, since pytest-django's ``settings`` may outlive this: an override of ours,
-    # undone before that one's, would come back with it and stay for all tests after.
+    # In place: pytest-django's ``settings`` may end later, and would bring an
+    # ``override_settings`` that ended first back for all tests after.
     known = settings.CACHES
     before = dict(known)
     with ExitStack() as stack:

@@ -16,6 +16,7 @@ the original, and changes nothing where the key is no id of this app.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -67,7 +68,8 @@ def _relating(original: Any) -> Any:
                 continue
             data = shown["data"]
             for each in data if isinstance(data, list) else [data]:
-                each["id"] = written(key.text, int(each["id"]))
+                with suppress(ValueError):  # set by hand on the instance: a text already
+                    each["id"] = written(key.text, int(each["id"]))
         return found
 
     return classmethod(extract_relationships)

@@ -170,6 +170,17 @@ def test_relationships_are_named_as_their_resources(
     assert f'"{card.pk}"' not in json.dumps(answer).replace(f'"id": "{use.pk}"', "")
 
 
+def test_a_key_that_was_set_as_text_stays(card: GiftCard, identifier: dict[str, str]) -> None:
+    """An instance may hold what came in, until it is read again."""
+    use = Redemption(pk=1, card_id=identifier["id"])
+    one = UseSerializer(use)
+    shown = {"plain_card": identifier["id"]}
+    found = renderers.JSONRenderer.extract_relationships(
+        {"plain_card": one.fields["plain_card"]}, shown, use
+    )
+    assert found["plain_card"]["data"]["id"] == identifier["id"]
+
+
 def test_what_was_sent_can_be_sent_back(
     api: APIClient, card: GiftCard, identifier: dict[str, str]
 ) -> None:
