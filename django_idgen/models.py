@@ -220,6 +220,12 @@ class LeafAlloc(HomeModel):
     """The process that fetched last: a label (host and process)."""
     fetched_at = models.DateTimeField(_("last fetch"), null=True, blank=True)
     fetched_ids = models.BigIntegerField(_("ids of the last fetch"), default=0, db_default=0)
+    tables_seen = models.TextField(default="", db_default="", editable=False, serialize=False)
+    """Keys, with spaces between them, of the tables whose rows are below ``max_id``.
+
+    A field's process looks at the rows of a table that is not among them, before it takes ids.
+    ``dumpdata`` leaves them out: another database has other rows.
+    """
 
     class Meta:
         managed = False

@@ -62,6 +62,34 @@ def drop(ids: Iterator[int]) -> None:
     iterator.__setstate__(sys.maxsize)
 
 
+class Watch(ABC):
+    """Looks at the tables whose rows get the ids of a generator.
+
+    Its methods run in a thread of a caller, with no lock held. They raise
+    :class:`SegmentUnavailable` if a database does not answer. Thread-safe.
+    """
+
+    @abstractmethod
+    def follow(self, field: Any) -> None:
+        """Before an id goes into ``field``: look at its table, unless that was done."""
+
+    @abstractmethod
+    def is_due(self) -> bool:
+        """Whether :meth:`find` has something to find. Quick, and without I/O."""
+
+    @abstractmethod
+    def find(self) -> None:
+        """Call :meth:`.SegmentGenerator.expect` with the tables that the caller finds."""
+
+    @abstractmethod
+    def look(self, tables: frozenset[str]) -> None:
+        """Call :meth:`.SegmentGenerator.pass_rows` with the highest id of ``tables``."""
+
+    @abstractmethod
+    async def in_thread(self, ask: Callable[[], None]) -> None:
+        """Call ``ask`` in a thread that may wait for the database of the coroutine."""
+
+
 class Generator(ABC):
     """The base class of everything that gives out ids.
 
@@ -76,6 +104,8 @@ class Generator(ABC):
     """Whether it takes ``background``, which is False where it must not start a thread."""
     keeper: LeaseKeeper | None = None
     """Keeps its lease; None for ids without a worker id."""
+    watch: Watch | None = None
+    """Looks at the tables whose rows get its ids; None where there are none."""
 
     @abstractmethod
     def next_id(self) -> int:

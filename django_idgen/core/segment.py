@@ -70,6 +70,15 @@ class Demand:
     """
     for_pool: bool = field(default=False, compare=False)
     """Whether the ids go into the pool, so that the history names no process."""
+    tables: frozenset[str] = field(default=frozenset(), compare=False)
+    """Keys of the tables whose rows get the ids, which must be above all rows there are."""
+    seen: frozenset[str] = field(default=frozenset(), compare=False)
+    """Those of ``tables`` whose rows are below the floor of the fetch."""
+
+    @property
+    def unseen(self) -> frozenset[str]:
+        """The tables that may have rows above the floor of the fetch."""
+        return self.tables - self.seen
 
     def length(self, step: int) -> int:
         """How many ids to take from a row with ``step``."""

@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 
 from .clock import SYSTEM_CLOCK, Clock
 from .errors import ConfigurationError
-from .generator import HAS_GIL, Emit, ignore
+from .generator import HAS_GIL, Emit, Watch, ignore
 from .loader import AnyLoader, PerProcess
 from .segment_generator import Growth, Load, LockedSegmentGenerator, SegmentGenerator
 from .source import Source
@@ -137,7 +137,8 @@ class SegmentAllocator(PerProcess):
     segment is used up. ``growth``: how segments follow the consumption.
     ``idle_after``: seconds after which an unused tag gives its ids back and is
     dropped from ``segments`` (by the next load of any tag, or by :meth:`sweep`).
-    ``on_drop`` is then called with the tag and its generator.
+    ``on_drop`` is then called with the tag and its generator. ``watch_of``: what looks at the
+    tables whose rows get the ids of a generator.
 
     ``on_event`` is called with ``segment_loaded`` (tag, segment, seconds),
     ``segment_load_failed`` (tag, error), ``segment_paused`` (tag), ``segment_waited`` (tag,
@@ -160,6 +161,7 @@ class SegmentAllocator(PerProcess):
         clock: Clock = SYSTEM_CLOCK,
         on_event: Emit = ignore,
         on_drop: Callable[[str, SegmentGenerator], None] | None = None,
+        watch_of: Callable[[SegmentGenerator], Watch | None] = lambda _generator: None,
     ) -> None:
         first_timeout = timeout if first_timeout is None else first_timeout
         for name, seconds in (
@@ -181,6 +183,7 @@ class SegmentAllocator(PerProcess):
         self.clock = clock
         self.on_event = on_event
         self.on_drop = on_drop
+        self.watch_of = watch_of
         self.closed = False
         self.segments = Segments(self)
         self._leave_by = math.inf

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from operator import length_hint
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from .errors import (
     ConfigurationError,
@@ -33,14 +33,16 @@ from .errors import (
     SegmentUnavailable,
     TagPaused,
 )
-from .generator import MAX_BATCH, Generator, check_count, drop, walk
+from .generator import MAX_BATCH, Generator, Watch, check_count, drop, walk
 from .options import check_whole
 from .segment import CHUNK, LONGEST_STEP, Demand, Segment, check_tag, drained, joined, runs
+from .source import TablesUnseen
 
 if TYPE_CHECKING:
     from .segment_allocator import SegmentAllocator
 
 
+T = TypeVar("T")
 SEGMENT_DURATION: Final = 900.0
 """Seconds that a segment aims at."""
 
@@ -142,7 +144,13 @@ STALE_AFTER: Final = 60.0
 
 REFUSED_ERRORS: Final = (TagPaused, SegmentRefused)
 """Refusals that an operator may lift at any time, but waiting does not."""
-FINAL_ERRORS: Final = (SegmentExhausted, InvalidTag, ConfigurationError, *REFUSED_ERRORS)
+FINAL_ERRORS: Final = (
+    SegmentExhausted,
+    InvalidTag,
+    ConfigurationError,
+    TablesUnseen,
+    *REFUSED_ERRORS,
+)
 """Errors that waiting does not resolve: raised at once."""
 
 
@@ -254,7 +262,7 @@ class SegmentGenerator(Generator):
         "__weakref__", "_ahead", "_backoff", "_before_mark", "_closed", "_current", "_error",
         "_failures", "_floor", "_given_back", "_ids", "_loaded_past", "_loads", "_lock", "_opened",
         "_pace", "_past_mark", "_pending", "_rest", "_retry_at", "_seen", "_services", "_step",
-        "_waits", "is_dropped", "looked_at", "tag",
+        "_tables", "_tables_seen", "_waits", "is_dropped", "looked_at", "tag", "watch",
     )) | {"next_id": "next_id() -> int\n\nThe next id, 1 to 2**63-1, higher than all before it."}  # fmt: skip  # noqa: E501
 
     def __init__(self, tag: str, services: SegmentAllocator, floor: int = 0) -> None:
@@ -264,6 +272,11 @@ class SegmentGenerator(Generator):
         self._floor = floor
         self._loaded_past = 0
         """The exclusive end of the ids that rows from elsewhere have."""
+        self.watch: Watch | None = services.watch_of(self)
+        """Who looks at the tables that get the ids; None if there are none."""
+        self._tables: frozenset[str] = frozenset()
+        self._tables_seen: frozenset[str] = frozenset()
+        """Those of ``_tables`` whose rows are below all ids that it may still give."""
         self._closed = False
         self.is_dropped = False
         """Whether the allocator has dropped it as unused."""
@@ -327,6 +340,9 @@ class SegmentGenerator(Generator):
         instead of returning False. Also raises as :meth:`next_ids` does. Where loads run in
         the caller's thread, they do so here whatever the timeout.
         """
+        return self._watched(lambda: self._preload(timeout))
+
+    def _preload(self, timeout: float) -> bool:
         deadline = self._services.clock.stopwatch() + timeout
         while not self._load_ahead(deadline):
             if self._services.clock.stopwatch() >= deadline:
@@ -362,6 +378,26 @@ class SegmentGenerator(Generator):
         if load is not None:
             load.finish()
         self._services.give_back(self.tag, [ids for ids in ranges if ids])
+
+    def expect(self, tables: frozenset[str]) -> frozenset[str]:
+        """Give only ids above the rows of ``tables``, each named by a key.
+
+        Returns those that come too late: ids are held, or under way, which were taken without
+        regard to them. Look at them, and call :meth:`pass_rows`, before an id is used there.
+        """
+        with self._lock:
+            new = tables - self._tables
+            if self._floor or self._pending is not None:
+                return new
+            self._tables |= new
+            return frozenset()
+
+    def pass_rows(self, tables: frozenset[str], top: int) -> None:
+        """Give no id up to ``top``, the highest in the rows of ``tables``."""
+        self.go_past(top)
+        with self._lock:
+            self._tables |= tables
+            self._tables_seen |= tables
 
     def stats(self) -> SegmentStats:
         """The state and the counts; exact while no other call runs."""
@@ -562,11 +598,39 @@ class SegmentGenerator(Generator):
 
     def _take_slow(self, count: int, need: int = 0) -> list[int]:
         """``count`` ids, in the calling thread. ``need``: how many to load, if more."""
+        return self._watched(lambda: self._take_here(count, need))
+
+    def _take_here(self, count: int, need: int) -> list[int]:
         with closing(self._taking(count, self._submit, need)) as taking:
             return _driven(taking, self._pause)
 
+    def _watched(self, take: Callable[[], T]) -> T:
+        """``take()``, after a look at the tables that get the ids, where that is due."""
+        watch = self.watch
+        if watch is None:
+            return take()
+        if watch.is_due():
+            watch.find()
+        while True:
+            try:
+                return take()
+            except TablesUnseen as error:
+                watch.look(error.tables)
+
     async def _take_in_loop(self, count: int) -> list[int]:
-        """``count`` ids, without blocking the event loop."""
+        """As :meth:`_take_slow`, without blocking the event loop."""
+        watch = self.watch
+        if watch is None:
+            return await self._take_there(count)
+        if watch.is_due():
+            await watch.in_thread(watch.find)
+        while True:
+            try:
+                return await self._take_there(count)
+            except TablesUnseen as error:
+                await watch.in_thread(partial(watch.look, error.tables))
+
+    async def _take_there(self, count: int) -> list[int]:
         loop = asyncio.get_running_loop()
         with closing(self._taking(count, partial(self._submit_from, loop))) as taking:
             try:
@@ -684,7 +748,9 @@ class SegmentGenerator(Generator):
     def _demand(self, load: Load) -> Demand:
         demand = self._pace.demand(load.at_least, self._step, self._services.growth)
         granted = self._floor if self._floor < self._loaded_past else None
-        return demand if granted is None else replace(demand, granted=granted)
+        if granted is None and not self._tables:
+            return demand
+        return replace(demand, granted=granted, tables=self._tables, seen=self._tables_seen)
 
     def _arm(self, now: float) -> Load | None:
         """The load under way or a new one; None while backing off."""
@@ -734,6 +800,8 @@ class SegmentGenerator(Generator):
                 load.began = began = stopwatch()
                 floor, demand = self.lowest, self._demand(load)
             segment = self._fetch(floor, demand)
+            with self._lock:  # all that it may still get is above the rows of the tables
+                self._tables_seen |= demand.tables
         except BaseException as error:
             self._failed(load, error)
             if not isinstance(error, Exception):
@@ -745,6 +813,8 @@ class SegmentGenerator(Generator):
                 load.answered.set()
 
     def _fetch(self, floor: int, demand: Demand) -> Segment:
+        if demand.unseen and not self._services.source.knows_tables:
+            raise TablesUnseen(self.tag, demand.unseen)
         for attempt in range(1, REFUSALS + 1):
             segment = self._services.source.fetch(self.tag, floor=floor, demand=demand)
             if segment.start >= floor and segment.tag == self.tag:
@@ -800,9 +870,13 @@ class SegmentGenerator(Generator):
             known = isinstance(self._error, TagPaused)
             if pending:
                 self._pending = None
-                self._error = load.error = error
-                self._back_off_after(error)
+                load.error = error
+                if not isinstance(error, TablesUnseen):  # which is no failure
+                    self._error = error
+                    self._back_off_after(error)
         load.finish()
+        if isinstance(error, TablesUnseen):
+            return
         if pending and isinstance(error, TagPaused):
             # A pause is no failure, and is signalled once.
             if not known:

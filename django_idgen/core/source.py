@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar
 
+from .errors import IdgenError
 from .loader import AnyLoader, InlineLoader
 from .segment import STEP, Demand, Segment
 
@@ -32,6 +33,21 @@ class Stock:
     taken_ids: int = 0
 
 
+class TablesUnseen(IdgenError):
+    """A fetch is refused until the process has looked at the rows of ``tables``.
+
+    They may be above the mark of ``tag``. The generator looks and fetches again.
+    """
+
+    def __init__(self, tag: str, tables: frozenset[str]) -> None:
+        self.tag = tag
+        self.tables = tables
+        super().__init__(tag, tables)
+
+    def __str__(self) -> str:
+        return f"Tag {self.tag!r} may be below the rows of tables that get its ids."
+
+
 class Source(ABC):
     """A shared source of segments. Thread-safe.
 
@@ -48,6 +64,11 @@ class Source(ABC):
     """Whether :meth:`owner` identifies the ids, so that a pool may keep them."""
     keeps_rows: ClassVar[bool] = False
     """Whether its tags are rows of ``LeafAlloc`` in :meth:`databases`."""
+    knows_tables: ClassVar[bool] = False
+    """Whether it stores which tables were looked at, and raises :class:`TablesUnseen` itself.
+
+    With any other source, each process looks.
+    """
     is_pool: ClassVar[bool] = False
     """Whether it keeps a stock that :meth:`refill` fills."""
     history: bool = False

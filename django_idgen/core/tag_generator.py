@@ -31,6 +31,8 @@ class TagGenerator(_Base):  # type: ignore[misc, valid-type]
     __slots__ = ("_allocator",)
     default_source: ClassVar[str] = "django_idgen.sources.database.DatabaseSource"
     """The source if the settings name no ``SOURCE``."""
+    may_pass_rows: ClassVar[bool] = True
+    """Whether its ids may go past all ids that rows have."""
 
     def __init__(self, allocator: SegmentAllocator, *, tag: str) -> None:
         self._allocator = allocator
@@ -57,6 +59,7 @@ class SerialGenerator(TagGenerator):
 
     __slots__ = ()
     default_source = "django_idgen.sources.file.FileSource"
+    may_pass_rows = False  # the rows of a higher worker are above all its ids
 
     def __init__(self, allocator: SegmentAllocator, *, tag: str, worker: int = 0) -> None:
         check_whole("worker", worker, least=0, most=(1 << WORKER_BITS) - 1)

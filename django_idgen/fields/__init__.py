@@ -61,10 +61,10 @@ class SnowflakeSource(GeneratedOnSave):
         super().__init__(*args, **kwargs)
 
     def next_value(self) -> int:
-        return generators[self.generator].next_id()
+        return generators.of_field(self).next_id()
 
     def next_values(self, count: int) -> list[int]:
-        return generators[self.generator].next_ids(count)
+        return generators.of_field(self).next_ids(count)
 
     def deconstruct(self) -> tuple[str, str, Sequence[Any], dict[str, Any]]:
         name, path, args, kwargs = super().deconstruct()
@@ -144,8 +144,7 @@ class SegmentSource(GeneratedOnSave):
         return self.model._meta.label_lower if self.tag is None else self.tag
 
     def next_value(self) -> int:
-        # The map is a quick look-up; of_field() is not.
-        return (segments.get(self.resolved_tag) or segments.of_field(self)).next_id()
+        return segments.of_field(self).next_id()
 
     def next_values(self, count: int) -> list[int]:
         return segments.of_field(self).next_ids(count)

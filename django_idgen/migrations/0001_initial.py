@@ -293,6 +293,10 @@ class Migration(migrations.Migration):
                         db_default=0, default=0, verbose_name="ids of the last fetch"
                     ),
                 ),
+                (
+                    "tables_seen",
+                    models.TextField(db_default="", default="", editable=False, serialize=False),
+                ),
             ],
             options={
                 "verbose_name": "segment tag",

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from .. import signals
 from ..core.errors import SegmentUnavailable
-from ..core.generator import Generator, PreforkGenerator, is_prefork
+from ..core.generator import Generator, PreforkGenerator, Watch, is_prefork
 from ..core.segment import check_tag
 from ..db.connection import forget_in_process
 from ..settings import DEFAULT_ALIAS, SettingsError, refuse_without_app
@@ -29,6 +29,8 @@ from . import exits, lifecycle
 
 if TYPE_CHECKING:
     from ..core.segment_allocator import SegmentAllocator
+    from ..core.segment_generator import SegmentGenerator
+    from ..core.tag_generator import TagGenerator
     from ..settings.config import GeneratorSettings, IdgenSettings
 
 
@@ -126,10 +128,20 @@ class GeneratorMap(AliasMap[Generator]):
     def build(self, alias: str, *, threads: bool = True) -> Generator:
         made: Generator
         if tagged := current_settings().tag_generators.get(alias):
-            made = wiring().build_tag_generator(tagged)
+            of_tag: TagGenerator = wiring().build_tag_generator(tagged)
+            if of_tag.may_pass_rows:
+                of_tag.watch = segments.watch_for(of_tag)
+            made = of_tag
         else:
             made = wiring().build_generator(generator_settings(alias), threads=threads)
         return made
+
+    def of_field(self, field: Any) -> Generator:
+        """The generator of a field. Ids of a tag are above all rows of the field's table."""
+        found = self[field.generator]
+        if found.watch is not None:
+            found.watch.follow(field)
+        return found
 
     def made(self) -> dict[str, Generator]:
         """The generators that this process has made."""
@@ -176,32 +188,57 @@ class SegmentMap(dict[str, Generator]):
         return self.open(tag)
 
     def of_field(self, field: Any) -> Generator:
-        """The generator of a field's tag. The field may be a migration's."""
+        """The generator of a field's tag: its next id is above all rows of the field's table.
+
+        The field may be a migration's. Raises :class:`SegmentUnavailable` if the table can't be
+        looked at.
+        """
         tag: str = field.resolved_tag
         found = self.get(tag)
-        return self.open(tag, field) if found is None else found
+        if found is None or (found.watch is None and self._is_own(tag, found)):
+            return self.open(tag, field)
+        if found.watch is not None:
+            found.watch.follow(field)
+        return found
 
     def open(self, tag: str, *fields: Any) -> Generator:
         """Like ``segments[tag]``, but the tag is made whatever ``make_tags`` says.
 
-        A new tag begins above the rows of ``fields`` and of all known fields of the tag.
+        Its next id is above all rows of the tables of ``fields``.
         """
-        taken_of_new = _tags().taken_of_new
-        fields = (*fields, *self.fields.get(check_tag(tag), ()))
+        _tags()
+        check_tag(tag)
         if is_prefork():
-            taken = taken_of_new(tag, fields) or 0
-            return PreforkGenerator(partial(_single, tag, taken), partial(self.open, tag, *fields))
+            return PreforkGenerator(
+                partial(_single, tag, *fields), partial(self.open, tag, *fields)
+            )
         allocator = self.allocator()
         made = allocator.generator(tag)
-        # A tag that was granted ids is not new.
-        known = 0 if made.floor or not fields else taken_of_new(tag, fields)
-        if top := max(self._loaded.get(tag, 0), known or 0):
+        if top := self._loaded.get(tag):
             made.go_past(top)
+        self.follow(made, *fields)
         with self._lock:
-            # Not kept: a generator that was closed meanwhile, and one whose first id is not
-            # known yet. The next look-up asks again.
-            keep = allocator is self._allocator and known is not None
-            return self.setdefault(tag, made) if keep else made
+            # Not kept: a generator that was closed meanwhile. The next look-up makes another.
+            return self.setdefault(tag, made) if allocator is self._allocator else made
+
+    def follow(self, generator: SegmentGenerator, *fields: Any) -> None:
+        """Give only ids of ``generator`` above all rows of the tables of ``fields``."""
+        if fields:
+            generator.watch = watch = generator.watch or self.watch_for(generator)
+            for field in fields:
+                watch.follow(field)
+
+    def _watch_of(self, generator: SegmentGenerator) -> Watch | None:
+        return self.watch_for(generator) if generator.tag in self.fields else None
+
+    def watch_for(self, generator: SegmentGenerator) -> Watch:
+        """What looks at the tables of the fields of the generator's tag."""
+        from .watch import FieldWatch
+
+        return FieldWatch(generator, self.fields.get(generator.tag, ()))
+
+    def _is_own(self, tag: str, generator: Generator) -> bool:
+        return self._allocator is not None and self._allocator.segments.get(tag) is generator
 
     def forget_loaded(self) -> None:
         """Forget which rows this process has loaded."""
@@ -219,6 +256,7 @@ class SegmentMap(dict[str, Generator]):
                 if found is None:
                     found = wiring().build_allocator(current_settings().segments)
                     found.on_drop = self._drop
+                    found.watch_of = self._watch_of
                     self._allocator = found
                     lifecycle.watch()
         return found
@@ -343,11 +381,11 @@ def generator_settings(alias: str) -> GeneratorSettings:
     return known[alias]
 
 
-def _single(tag: str, taken: int) -> Generator:
+def _single(tag: str, *fields: Any) -> Generator:
     """A generator of ``tag`` with its own allocator, so that closing it leaves nothing behind."""
     allocator: SegmentAllocator = wiring().build_allocator(current_settings().segments)
     made = allocator.generator(tag)
-    made.go_past(taken)
+    segments.follow(made, *fields, *segments.fields.get(tag, ()))
     return made
 
 

@@ -2,29 +2,25 @@
 
 A tag's row is in one database, in each of several that share it, or where a router leads. A new
 tag whose table has rows was renamed or moved with its model, or given to a field that had
-another one. It begins above the ids of these rows.
+another one. It begins above the ids of these rows: see :mod:`.watch`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from django.conf import settings
-from django.db import DatabaseError, OperationalError, ProgrammingError, connections, router
+from django.db import DatabaseError, OperationalError, ProgrammingError
 from django.utils import timezone
 
 from ..core.errors import IdgenError, SegmentUnavailable
-from ..core.segment import HIGHEST, check_tag
+from ..core.segment import check_tag
 from ..db.connection import Place, home_connection, place_of
 from ..db.rows import read_first, read_values, rows_of
-from ..db.tables import has_table, is_missing, missing_columns
+from ..db.tables import is_missing, missing_columns
 from ..models import LeafAlloc
 from . import handlers
 
@@ -33,7 +29,6 @@ if TYPE_CHECKING:
 
 
 logger = logging.getLogger("django_idgen")
-T = TypeVar("T")
 
 MAKE_IT = (
     " Make it in the admin (Segment tags, Add) before its ids are taken, or set "
@@ -223,25 +218,6 @@ def next_free_id(tag: str) -> int:
     return max(mark, 1 if known is None else known.max_id)
 
 
-# --- their tables -------------------------------------------------------------------
-
-
-def taken_of_new(tag: str, fields: Sequence[Any]) -> int | None:
-    """The highest id in rows of ``fields`` if ``tag`` has given out no id yet; else 0.
-
-    None if the tag's database does not answer.
-    """
-    source = source_behind_pool()
-    if not fields or not source.keeps_rows:
-        return 0  # a service keeps the tags, and sees no tables
-    try:
-        if not source.is_new(tag):
-            return 0
-    except SegmentUnavailable:
-        return None  # the fetch will raise, or a pool has ids of a tag that is not new
-    return _outside_event_loop(lambda: max(map(highest_in, fields), default=0))
-
-
 def check_made(tag: str) -> None:
     """Raise :class:`TagUnknown` if ``tag`` does not exist, in a database or in memory.
 
@@ -251,7 +227,9 @@ def check_made(tag: str) -> None:
     if source.keeps_rows:
         if all(place_of(alias) is Place.FORBIDDEN for alias in source.route(tag)):
             return  # a test that forbids the database
-        _outside_event_loop(lambda: _check_in_databases(tag))
+        from .watch import outside_event_loop  # which has to import the generators
+
+        outside_event_loop(lambda: _check_in_databases(tag))
     elif source.is_new(tag):
         raise TagUnknown(tag, hint=MAKE_IT)
 
@@ -263,63 +241,3 @@ def _check_in_databases(tag: str) -> None:
             known.update(tag for (tag,) in read_values(rows_of(LeafAlloc, alias), "pk"))
         like = " or ".join(map(repr, get_close_matches(tag, known)))
         raise TagUnknown(tag, hint=f" Is it {like}?{MAKE_IT}" if like else MAKE_IT)
-
-
-def highest_in(field: Any) -> int:
-    """The highest id in rows of ``field``, in all databases that may have some; 0 without any.
-
-    Uses the caller's connections, which see what the caller wrote, and find tables where the
-    caller does. A test that counts queries counts none of these.
-    """
-    name = getattr(field, "column", None)
-    if name is None:
-        return 0  # no such column yet
-    return max(_highest_in(field.model, name, alias) for alias in _databases_of(field.model))
-
-
-def _databases_of(model: Any) -> set[str]:
-    """The aliases that may have rows of ``model``. A router may spread them by instance."""
-    found = {router.db_for_write(model), router.db_for_read(model)}
-    if settings.DATABASE_ROUTERS:
-        found |= {each for each in connections if router.allow_migrate_model(each, model)}
-    return found
-
-
-def _highest_in(model: Any, name: str, alias: str) -> int:
-    if place_of(alias) is Place.FORBIDDEN:
-        return 0  # a test that forbids the database
-    connection = connections[alias]
-    if connection.vendor == "unknown":
-        return 0  # a project without a database
-    table, column = model._meta.db_table, connection.ops.quote_name(name)
-    sql = (
-        f"SELECT MAX({column}) FROM {connection.ops.quote_name(table)} "  # noqa: S608
-        f"WHERE {column} <= {HIGHEST}"
-    )
-    log, connection.queries_log = connection.queries_log, deque()
-    try:
-        if not has_table(connection, table):
-            return 0
-        with connection.cursor() as cursor:
-            cursor.execute(sql)
-            (found,) = cursor.fetchone()
-    finally:
-        connection.queries_log = log
-    return max(int(found or 0), 0)
-
-
-def _outside_event_loop(ask: Callable[[], T]) -> T:
-    """Call ``ask``, in another thread if an event loop runs in this one."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return ask()
-
-    def ask_and_close() -> T:
-        try:
-            return ask()
-        finally:
-            connections.close_all()
-
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(ask_and_close).result()

@@ -56,6 +56,7 @@ class DatabaseSource(Source):
 
     can_be_pooled = True
     keeps_rows = True
+    knows_tables = True
     wired = ("default_step", "measures")
     _option = "database"
     _most = 1
@@ -133,22 +134,6 @@ class DatabaseSource(Source):
     def marks(self, tag: str) -> ServerSource | MemorySource:
         """Where the marks of ``tag`` are which are in this process, not in a row."""
         return self._members(tag)[0].store
-
-    def is_new(self, tag: str) -> bool:
-        """Whether none of the databases that answer has given out ids of ``tag``.
-
-        Raises :class:`SegmentUnavailable` if none answers.
-        """
-        failure: SegmentUnavailable | None = None
-        answers = []
-        for member in self._members(tag):
-            try:
-                answers.append(member.store.is_new(tag))
-            except SegmentUnavailable as error:
-                failure = error
-        if failure is not None and not answers:
-            raise failure
-        return all(answers)
 
     def is_paused(self, tag: str) -> bool:
         """Whether one of the tag's databases would refuse a :meth:`fetch` as paused.

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from ..core.errors import SegmentExhausted, TagPaused
 from ..core.segment import MAX_ID, STEP, Demand, Segment, check_step, check_tag
-from ..core.source import Source
+from ..core.source import Source, TablesUnseen
 
 
 class MemorySource(Source):
@@ -22,6 +22,7 @@ class MemorySource(Source):
     """
 
     wired = ("default_step",)
+    knows_tables = True
 
     def __init__(
         self,
@@ -35,6 +36,7 @@ class MemorySource(Source):
         self._steps = {check_tag(tag): check_step(step) for tag, step in (steps or {}).items()}
         self._max_ids: dict[str, int] = {}
         self._paused: set[str] = set()
+        self._tables: dict[str, frozenset[str]] = {}
         self._lock = threading.Lock()
 
     def fetch(self, tag: str, *, floor: int = 0, demand: Demand = STEP) -> Segment:
@@ -48,6 +50,11 @@ class MemorySource(Source):
         with self._lock:
             if tag in self._paused:
                 raise TagPaused(tag)
+            if demand.tables:
+                seen = self._tables.get(tag, frozenset())
+                if unseen := demand.unseen - seen:
+                    raise TablesUnseen(tag, unseen)
+                self._tables[tag] = seen | demand.tables
             start = max(self._max_ids.get(tag, 1), floor)
             if start >= self.end:
                 raise SegmentExhausted(
@@ -99,6 +106,7 @@ class MemorySource(Source):
         """Forget what was granted, like a flushed store. Steps and pauses stay."""
         with self._lock:
             self._max_ids.clear()
+            self._tables.clear()
 
     def abandon(self) -> None:
         """Replace the lock, which a thread of the parent may hold."""

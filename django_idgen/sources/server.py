@@ -60,7 +60,7 @@ from ..core.segment import (
     check_step,
     check_tag,
 )
-from ..core.source import Source
+from ..core.source import Source, TablesUnseen
 from ..db import dialects
 from ..db.connection import OwnConnection, own_connection
 from ..db.dialects import IDENTITY_LENGTH, Now
@@ -211,7 +211,7 @@ FAILOVER_SKIP = 50
 QUESTION_TIMEOUT = 2.0
 """Seconds for a question ahead of a fetch."""
 ATTEMPTS = 8
-_READ = ("max_id", "step", "delta", "remainder", "update_time")
+_READ = ("max_id", "step", "delta", "remainder", "update_time", "tables_seen")
 _MEASURED = ("rate", "measured_at", "measured_used")
 
 
@@ -304,7 +304,12 @@ class ServerSource(Source):
         asked = Floor(max(floor, 1), expected, demand.granted)
         for number in range(ATTEMPTS):
             take = self._take_carefully if number % 2 else self._take
-            taken = self._run(partial(take, tag, asked, demand), timeout)
+            try:
+                taken = self._run(partial(take, tag, asked, demand), timeout)
+            except TablesUnseen as error:
+                if error.tables <= demand.seen:
+                    continue  # the careful one records them
+                raise
             for skip in taken.skips:
                 self._emit(
                     "segment_skipped",
@@ -345,11 +350,6 @@ class ServerSource(Source):
     def ping(self) -> None:
         """Check the connection. Raises :class:`SegmentUnavailable`."""
         self._transactions.run(lambda _connection: None)
-
-    def is_new(self, tag: str) -> bool:
-        """Whether no id of ``tag`` has been given out."""
-        used = self._rows(tag).filter(max_id__gt=1)
-        return self._transactions.run(lambda _: not is_any(used), timeout=QUESTION_TIMEOUT)
 
     def is_paused(self, tag: str) -> bool:
         """Whether the row of ``tag`` is paused now."""
@@ -407,6 +407,8 @@ class ServerSource(Source):
             return _Taken()
         shard = Shard(row["delta"], row["remainder"])
         self._opening.check(tag, shard)
+        if unseen := demand.tables - frozenset(row["tables_seen"].split()):
+            raise TablesUnseen(tag, unseen)  # which takes the move back
         base = row["max_id"] - demand.length(row["step"]) * shard.delta
         return _Taken(self._grant(tag, row, base, demand))
 
@@ -689,18 +691,15 @@ class RowOpening:
     def _make(
         self, installation: Installation, tag: str, floor: Floor, demand: Demand, server: str
     ) -> Opened:
+        if demand.unseen:
+            raise TablesUnseen(tag, demand.unseen)
         shard = self._shard_of_new_rows(installation, tag)
         wanted = _longest(demand.length(self._default_step) * shard.delta)
         if self._raise_longest(installation, wanted):
             # In a commit of its own: if both were lost, nothing would show how far the tag came.
             return Opened(LeafAlloc(biz_tag=tag), changed=True)
         lost = self._has_lost(1, floor)
-        # If a server took over before, and the tag's table has rows, the tag may have been lost
-        # whole, with all ids above those rows that processes hold.
-        above_rows = installation.first_id > 1 and floor.lowest > 1
-        past = floor.lowest
-        if lost or above_rows:
-            past = self._past_loss(past, installation.largest_step)
+        past = self._past_rows(installation, floor, lost=lost)
         start = max(past, installation.first_id)
         row = LeafAlloc(
             biz_tag=tag,
@@ -710,6 +709,7 @@ class RowOpening:
             remainder=shard.remainder,
             largest_step=wanted,
             server=server,
+            tables_seen=" ".join(sorted(demand.tables)),
         )
         if why := why_alike(row, self.alias):
             raise InvalidTag(tag, why)
@@ -722,6 +722,16 @@ class RowOpening:
         elif installation.first_id >= start > 1:
             opened.skips.append(Skip(1, start, _TAKEN_OVER))
         return opened
+
+    def _past_rows(self, installation: Installation, floor: Floor, *, lost: bool) -> int:
+        """A mark past the floor; if the tag was lost, also past what processes may hold above it.
+
+        If a server took over before, and the tag's table has rows, the tag may have been lost
+        whole, with all ids above those rows.
+        """
+        if lost or (installation.first_id > 1 and floor.lowest > 1):
+            return self._past_loss(floor.lowest, installation.largest_step)
+        return floor.lowest
 
     def _has_lost(self, max_id: int, floor: Floor) -> bool:
         """Whether a row with this ``max_id`` has lost grants of this process."""
@@ -752,11 +762,29 @@ class RowOpening:
             opened.skips.append(Skip(row.max_id, past, _FLOOR))
             row.max_id, row.measured_at = past, None
             changes |= {"max_id", "measured_at"}
+        changes |= self._see_tables(installation, row, floor, demand)
         if changes:
             row.update_time = Now()
             update_row(row, self.alias, "update_time", *changes)
         opened.changed |= bool(changes)
         return opened
+
+    def _see_tables(
+        self, installation: Installation, row: LeafAlloc, floor: Floor, demand: Demand
+    ) -> set[str]:
+        """Record the tables that the process has looked at. Its floor is above their rows."""
+        seen = frozenset(row.tables_seen.split())
+        new = demand.tables - seen
+        if unseen := new - demand.seen:
+            raise TablesUnseen(row.biz_tag, unseen)
+        if not new:
+            return set()
+        row.tables_seen = " ".join(sorted(seen | new))
+        past = floor.lowest if seen else self._past_rows(installation, floor, lost=False)
+        if past <= row.max_id:
+            return {"tables_seen"}
+        row.max_id, row.measured_at = past, None
+        return {"tables_seen", "max_id", "measured_at"}
 
     def _adopt(self, installation: Installation, row: LeafAlloc) -> set[str]:
         """Give a row that Leaf or the admin made this database's shard."""

@@ -75,7 +75,7 @@ def try_all(copy: Copy, breaks: Sequence[Break], *, stop_early: bool) -> int:
     missed = []
     for number, each in enumerate(breaks, 1):
         with copy.broken(each):
-            outcome = copy.run(each.tests, first_only=True)
+            outcome = copy.run(each.tests, first_only=True, late=bool(each.late))
         found, words = finding(outcome)
         told = f"{each.name} ({each.rule}): {words}, {outcome.seconds:.1f} s"
         print(f"{number:3}/{len(breaks)} {'found ' if found else 'MISSED'} {told}", flush=True)
@@ -93,8 +93,15 @@ def try_all(copy: Copy, breaks: Sequence[Break], *, stop_early: bool) -> int:
 
 def is_green(copy: Copy, breaks: Sequence[Break]) -> bool:
     """Whether each test passes without any break: one that is red anyway proves nothing."""
-    tests = [test for each in breaks for test in each.tests]
-    outcome = copy.run(tests, first_only=False)
+    return all(
+        _is_green(copy, tests, late=late)
+        for late in (False, True)
+        if (tests := [test for each in breaks for test in each.tests if bool(each.late) is late])
+    )
+
+
+def _is_green(copy: Copy, tests: Sequence[str], *, late: bool) -> bool:
+    outcome = copy.run(tests, first_only=False, late=late)
     red = [case for case in outcome.cases if case.verdict in ("failed", "error")]
     idle = [test for test in dict.fromkeys(tests) if not _has_passed(outcome, test)]
     if outcome.code == 0 and not idle:

@@ -127,7 +127,6 @@ class Copy:
             # Compiled once for all breaks, and beside the copy: pytest compiles libraries, too.
             "PYTHONDONTWRITEBYTECODE": "",
             "PYTHONPYCACHEPREFIX": f"{root}-compiled",
-            "IDGEN_LONG": "",
         }
 
     @contextmanager
@@ -146,8 +145,11 @@ class Copy:
             path.write_bytes(before)
             os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
 
-    def run(self, tests: Sequence[str], *, first_only: bool) -> Outcome:
-        """What pytest says of ``tests``; with ``first_only`` up to the first that fails."""
+    def run(self, tests: Sequence[str], *, first_only: bool, late: bool = False) -> Outcome:
+        """What pytest says of ``tests``; with ``first_only`` up to the first that fails.
+
+        ``late``: none of them runs on push.
+        """
         report = self.root / "report.xml"
         report.unlink(missing_ok=True)
         options = ["-q", "-p", "no:cacheprovider", *self._options]
@@ -159,7 +161,7 @@ class Copy:
             process = subprocess.Popen(
                 [sys.executable, "-m", "pytest", *options, *dict.fromkeys(tests)],
                 cwd=self.root,
-                env=self.environment,
+                env={**self.environment, "IDGEN_LONG": "1" if late else ""},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

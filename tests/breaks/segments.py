@@ -10,6 +10,7 @@ SEGMENT = "django_idgen/core/segment.py"
 PARTS = "django_idgen/core/segment_generator.py"
 TAGS = "django_idgen/core/segment_allocator.py"
 SERVER = "django_idgen/sources/server.py"
+SEEN = "tests/sources/test_tables_seen.py"
 SEVERAL = "django_idgen/contrib/sharding/source.py"
 GROWTH = "django_idgen/contrib/sharding/growth.py"
 HTTP = "django_idgen/sources/http.py"
@@ -212,7 +213,7 @@ BREAKS = (
         "a row that was deleted gives others' ids again",
         "hazard 61",
         SERVER,
-        "            past = self._past_loss(past, installation.largest_step)\n",
+        "            return self._past_loss(floor.lowest, installation.largest_step)\n",
         "            pass\n",
         (f"{FETCH}::test_what_others_were_granted_is_not_given_again",),
     ),
@@ -496,9 +497,9 @@ BREAKS = (
     Break(
         "a new tag begins at 1 though its table has rows",
         "hazard 81",
-        "django_idgen/process/tags.py",
-        "    return _outside_event_loop(lambda: max(map(highest_in, fields), default=0))",
-        "    return 0",
+        "django_idgen/process/watch.py",
+        "        return max(int(found or 0), 0)",
+        "        return 0",
         (
             "tests/sources/test_renamed_models.py::test_a_new_tag_begins_above_the_rows_of_its_table",
         ),
@@ -506,9 +507,9 @@ BREAKS = (
     Break(
         "a table that is not listed literally counts as empty",
         "hazard 102",
-        "django_idgen/process/tags.py",
-        "if not has_table(connection, table):",
-        "if table not in connection.introspection.table_names():",
+        "django_idgen/process/watch.py",
+        "        elif not has_table(connection, table):",
+        "        elif table not in connection.introspection.table_names():",
         (
             "tests/sources/test_places_of_tables.py::test_a_tag_begins_above_the_rows_that_a_query_finds",
         ),
@@ -516,12 +517,76 @@ BREAKS = (
     Break(
         "rows in a second database of a router are not looked at",
         "hazard 102",
-        "django_idgen/process/tags.py",
+        "django_idgen/process/watch.py",
         "    if settings.DATABASE_ROUTERS:\n",
         "    if False:\n",
         (
             "tests/sources/test_places_of_tables.py::test_a_tag_begins_above_the_rows_of_every_database",
         ),
+    ),
+    Break(
+        "a tag that another program moved counts as looked at",
+        "hazard 99",
+        "django_idgen/sources/server.py",
+        '        if unseen := demand.tables - frozenset(row["tables_seen"].split()):',
+        "        if unseen := frozenset():",
+        (f"{SEEN}::test_rows_come_before_ids_whatever_moved_the_tag",),
+    ),
+    Break(
+        "a tag that is made counts as looked at",
+        "hazard 99",
+        "django_idgen/sources/server.py",
+        "        if demand.unseen:\n",
+        "        if False:\n",
+        (f"{SEEN}::test_a_table_is_looked_at_once",),
+    ),
+    Break(
+        "a table is recorded without its rows being passed",
+        "hazard 99",
+        "django_idgen/core/segment_generator.py",
+        "        self.go_past(top)\n",
+        "",
+        (f"{SEEN}::test_rows_come_before_ids_whatever_moved_the_tag",),
+    ),
+    Break(
+        "a second table of a tag is not looked at",
+        "hazard 99",
+        "django_idgen/core/segment_generator.py",
+        "            if self._floor or self._pending is not None:\n                return new\n",
+        "",
+        (f"{SEEN}::test_a_second_table_of_the_tag_is_looked_at",),
+    ),
+    Break(
+        "a source that stores no looks is believed",
+        "hazard 99",
+        "django_idgen/core/segment_generator.py",
+        "        if demand.unseen and not self._services.source.knows_tables:",
+        "        if False:",
+        (f"{SEEN}::test_what_a_pool_was_given_before_is_passed_by",),
+    ),
+    Break(
+        "the tables of all tenants count as one",
+        "hazard 103",
+        "django_idgen/process/watch.py",
+        "            quoted, *address[2:] = found",
+        "            quoted = found[0]",
+        (f"{SEEN}::test_each_tenant_is_looked_at",),
+    ),
+    Break(
+        "a tenant is looked at by a process' first caller alone",
+        "hazard 103",
+        "django_idgen/process/watch.py",
+        'getattr(connections[alias], "schema_name", None)',
+        "None",
+        (f"{SEEN}::test_each_tenant_is_looked_at_by_one_process",),
+    ),
+    Break(
+        "a coroutine looks on a connection without its tenant",
+        "hazard 103",
+        "django_idgen/process/watch.py",
+        "        await sync_to_async(partial(_closing_new, ask))()",
+        "        await asyncio.to_thread(partial(_closing_new, ask))",
+        (f"{SEEN}::test_a_coroutine_looks_in_its_search_path",),
     ),
     Break(
         "a renamed model's tag knows nothing of the old one",

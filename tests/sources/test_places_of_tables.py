@@ -16,7 +16,7 @@ from django.test.utils import CaptureQueriesContext, isolate_apps
 from django_idgen.db.tables import has_table
 from django_idgen.fields import SegmentIdField
 from django_idgen.process import handlers
-from django_idgen.process.tags import highest_in
+from django_idgen.process.watch import highest_in
 from tests.faults.failover.mariadb_pair import MariadbServer, install
 from tests.own_servers import Farm, pointing_at
 from tests.places import empty_sqlite, idgen_on

@@ -21,7 +21,7 @@ from django.db.migrations.operations.base import Operation
 from ...core.errors import IdgenError
 from ...fields import SegmentSource
 from ...process import handlers
-from ...process.tags import Tag, TagsElsewhere, find_tag, highest_in, next_free_id
+from ...process.tags import Tag, TagsElsewhere, find_tag, next_free_id
 from .edits import raise_tag
 
 logger = logging.getLogger("django_idgen")
@@ -98,6 +98,8 @@ def _follow_former(former: Former) -> None:
 
 
 def _follow_tables() -> None:
+    from ...process.watch import highest_in  # which has to import the generators
+
     for tag, fields in list(handlers.segments.fields.items()):
         top = max(map(highest_in, fields), default=0)
         if top and next_free_id(tag) <= top:

@@ -87,7 +87,11 @@ class Route:
     """A router that has all rows in one database."""
 
     def __init__(self, alias: str) -> None:
+        self.alias = alias
         self.db_for_read = self.db_for_write = lambda model, **hints: alias
+
+    def allow_migrate(self, db: str, app_label: str, **hints: Any) -> bool:
+        return db in (self.alias, "default")
 
 
 @contextmanager

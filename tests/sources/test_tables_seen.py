@@ -1,0 +1,388 @@
+"""Ids of a field are above its table's rows, whichever door moved the tag first (hazard 99)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from asgiref.sync import async_to_sync, sync_to_async
+from django.core.management import call_command
+from django.db import connections, models, transaction
+from django.test import override_settings
+from django.test.utils import CaptureQueriesContext, isolate_apps
+
+from django_idgen import segments
+from django_idgen.core.errors import SegmentUnavailable
+from django_idgen.core.segment_allocator import SegmentAllocator
+from django_idgen.db.connection import home_of
+from django_idgen.fields import SegmentIdField, SnowflakeField
+from django_idgen.models import LeafAlloc
+from django_idgen.process import handlers
+from django_idgen.process.watch import IdColumn
+from django_idgen.sources.http import HttpSource
+from tests.app.models import Invoice
+from tests.places import STEP, idgen_on, sqlite, using
+from tests.remote.service import SECRET, service
+from tests.rest.tags.people import clerk
+from tests.server_tools import execute, make_tables, unreachable
+from tests.sources.pool.test_project import idgen_on as pooled
+
+ROWS = 5000
+DATABASE_SOURCE = "django_idgen.sources.database.DatabaseSource"
+TICKETS = "django_idgen.contrib.sharding.TicketGenerator"
+TAG = "app.invoice"
+pytestmark = pytest.mark.urls("tests.sources.urls_of_doors")
+
+
+class Only:
+    """A router that has all rows in one database."""
+
+    def __init__(self, alias: str) -> None:
+        self.alias = alias
+
+    def db_for_write(self, model: Any, **hints: Any) -> str:
+        return self.alias
+
+    db_for_read = db_for_write
+
+    def allow_migrate(self, db: str, app_label: str, **hints: Any) -> bool:
+        return db == self.alias
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def shop(request: pytest.FixtureRequest, tmp_path: Path, django_db_blocker: Any) -> Iterator[str]:
+    """The database of the project: its table has rows 1 to 5000, which came by COPY."""
+    with ExitStack() as stack:
+        if request.param == "sqlite":
+            stack.enter_context(django_db_blocker.unblock())
+            alias = stack.enter_context(sqlite(tmp_path))
+        else:
+            alias = request.getfixturevalue("postgres")
+            stack.enter_context(using(alias))
+            stack.enter_context(override_settings(DATABASE_ROUTERS=[Only(alias)]))
+        fill(alias, Invoice._meta.db_table)
+        stack.callback(handlers.reset)
+        yield alias
+
+
+on_postgres = pytest.mark.parametrize("shop", ["postgres"], indirect=True)
+
+
+def fill(alias: str, table: str, *, up_to: int = ROWS) -> None:
+    """Rows that no process of ours knows of."""
+    with connections[alias].cursor() as cursor:
+        columns = "id" if table != Invoice._meta.db_table else "id, note"
+        note = "" if columns == "id" else ", ''"
+        cursor.execute(
+            f"INSERT INTO {table} ({columns}) WITH RECURSIVE n(i) AS "
+            f"(SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {up_to}) SELECT i{note} FROM n"
+        )
+
+
+@contextmanager
+def another_program() -> Iterator[None]:
+    """A process that doesn't know the project's models, such as an id service."""
+    with patch.object(handlers.segments, "fields", {}):
+        yield
+    handlers.reset()
+
+
+def created() -> int:
+    return int(Invoice.objects.create().pk)
+
+
+# --- the doors ---------------------------------------------------------------------------
+
+
+def post(url: str, method: str = "post", **body: Any) -> Any:
+    answer = getattr(clerk(), method)(f"/{url}", body, format="json")
+    assert answer.status_code in (200, 201), answer.content
+    return answer
+
+
+def tag_made(**values: Any) -> None:
+    """The tag's row, as other programs make it."""
+    segments["another"].next_id()  # which makes the tables
+    LeafAlloc.objects.create(biz_tag=TAG, step=STEP, **values)
+
+
+def skip(**how: int) -> None:
+    tag_made()
+    call_command("idgen_skip", TAG, yes=True, **how)
+
+
+def by_a_java_leaf() -> None:
+    """It shares the table, and knows neither our columns nor the project's tables."""
+    tag_made()
+    with connections[home_of(LeafAlloc.objects.db)].cursor() as cursor:
+        cursor.execute("UPDATE leaf_alloc SET max_id = max_id + step WHERE biz_tag = %s", [TAG])
+
+
+DOORS: dict[str, Callable[[], object]] = {
+    "a segment over HTTP": lambda: (tag_made(), post(f"idgen/tags/{TAG}/segment", tag=TAG)),
+    "ids over HTTP": lambda: (tag_made(), post(f"idgen/tags/{TAG}/ids", count=3)),
+    "TinyID's segment": lambda: (tag_made(), post(f"tinyid/id/nextSegmentId?bizType={TAG}")),
+    "CosId's range": lambda: (tag_made(), post("cosid/segments/app/invoice?step=10", "patch")),
+    "the Go Leaf's tag": lambda: post("go/api/leaf", biz_tag=TAG, max_id=2),
+    "a tag over REST": lambda: post("idgen/tags/", tag=TAG, max_id="2"),
+    "a skip over REST": lambda: (tag_made(), post(f"idgen/tags/{TAG}/skip", by=1)),
+    "idgen_skip --by": lambda: skip(by=1),
+    "idgen_skip --to": lambda: skip(to=100),
+    "an id of the tag": lambda: segments[TAG].next_id(),
+    "a row of the admin": lambda: tag_made(max_id=2),
+    "a Java Leaf": by_a_java_leaf,
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_rows_come_before_ids_whatever_moved_the_tag(door: str, shop: str) -> None:
+    """A program without the model moves the tag, and can't look; the project does."""
+    with another_program():
+        DOORS[door]()
+    assert 1 < LeafAlloc.objects.using(shop).get(pk=TAG).max_id < ROWS
+    assert created() == ROWS + 1
+    handlers.reset()
+    assert created() > ROWS + 1
+
+
+# --- what is stored ----------------------------------------------------------------------
+
+
+@contextmanager
+def looks() -> Iterator[list[str]]:
+    """The tables that are looked at in the block."""
+    found: list[str] = []
+    highest = IdColumn.highest
+
+    def looking(column: IdColumn) -> int:
+        found.append(column.model.__name__)
+        return highest(column)
+
+    with patch.object(IdColumn, "highest", looking):
+        yield found
+
+
+def test_a_table_is_looked_at_once(shop: str) -> None:
+    """The next process reads in its fetch that this was done; no test counts a query of it."""
+    with looks() as found, CaptureQueriesContext(connections[shop]) as counted:
+        assert created() == ROWS + 1
+        handlers.reset()
+        assert created() > ROWS + 1
+    assert found == ["Invoice"]
+    assert [query["sql"].split()[0] for query in counted] == ["INSERT", "INSERT"]
+
+
+def test_a_tag_that_was_deleted_is_looked_at_anew(shop: str) -> None:
+    """Another program makes it again, between two ids of a process that was granted none."""
+    assert created() == ROWS + 1
+    handlers.reset()
+    segments.of_field(Invoice._meta.pk)  # found, and not taken from
+    LeafAlloc.objects.filter(pk=TAG).delete()
+    with patch.object(handlers.segments, "fields", {}):
+        LeafAlloc.objects.create(biz_tag=TAG, max_id=2, step=STEP)
+    assert created() == ROWS + 2
+
+
+def parcel(tag: str = TAG, table: str = "parcel") -> Any:
+    """A model of another project, or of the next release."""
+    with isolate_apps("tests.app"):
+
+        class Parcel(models.Model):
+            id = SegmentIdField(primary_key=True, tag=tag)
+
+            class Meta:
+                app_label = "app"
+                db_table = table
+
+    return Parcel
+
+
+def with_rows(alias: str, table: str) -> None:
+    with connections[alias].cursor() as cursor:
+        cursor.execute(f"CREATE TABLE {table} (id bigint PRIMARY KEY)")
+    fill(alias, table, up_to=2 * ROWS)
+
+
+def test_a_second_table_of_the_tag_is_looked_at(shop: str) -> None:
+    """In the process that has ids of the tag, and in another one."""
+    assert created() == ROWS + 1
+    with_rows(shop, "parcel")
+    assert parcel().objects.create().pk == 2 * ROWS + 1
+    with connections[shop].cursor() as cursor:
+        cursor.execute("CREATE TABLE box (id bigint PRIMARY KEY)")
+        cursor.execute(f"INSERT INTO box VALUES ({3 * ROWS})")
+    handlers.reset()
+    assert parcel(table="box").objects.create().pk == 3 * ROWS + 1
+
+
+@on_postgres
+def test_a_table_that_was_made_anew_is_looked_at_anew(shop: str) -> None:
+    """PostgreSQL tells the two apart. (A dump was loaded, beside the tags.)"""
+    with_rows(shop, "parcel")
+    assert parcel().objects.create().pk == 2 * ROWS + 1
+    handlers.reset()
+    with connections[shop].cursor() as cursor:
+        cursor.execute("DROP TABLE parcel")
+        cursor.execute("CREATE TABLE parcel (id bigint PRIMARY KEY)")
+        cursor.execute(f"INSERT INTO parcel VALUES ({3 * ROWS})")
+    assert parcel().objects.create().pk == 3 * ROWS + 1
+
+
+# --- how it is looked at -----------------------------------------------------------------
+
+
+def test_the_tag_is_not_locked_meanwhile(shop: str) -> None:
+    """A look at a table without an index may take minutes; others take ids of the tag."""
+    tag_made(max_id=2)
+    highest = IdColumn.highest
+
+    def slowly(column: IdColumn) -> int:
+        with transaction.atomic(using=home_of(shop)):
+            LeafAlloc.objects.using(shop).filter(pk=TAG).update(step=7)
+        return highest(column)
+
+    with patch.object(IdColumn, "highest", slowly):
+        assert created() == ROWS + 1
+
+
+def test_what_the_caller_wrote_counts(shop: str) -> None:
+    """Also before it is committed."""
+    with transaction.atomic(using=shop):
+        Invoice.objects.bulk_create([Invoice(pk=ROWS + 5)])
+        assert created() == ROWS + 6
+
+
+@on_postgres
+def test_a_database_that_does_not_answer_is_an_error(shop: str) -> None:
+    """No id is given out that a row may have; afterwards they flow again."""
+    with unreachable(shop), pytest.raises(SegmentUnavailable, match="'postgres' can't be asked"):
+        created()
+    assert created() == ROWS + 1
+
+
+def test_what_a_pool_was_given_before_is_passed_by(shop: str, redis: str) -> None:
+    """Ids that a program without the model put into it are below the rows."""
+    with override_settings(IDGEN=pooled(redis, shop)):
+        with another_program():
+            segments[TAG].next_id()
+            assert segments.allocator().source.refill(TAG, 3 * STEP)
+        assert created() == ROWS + 1
+
+
+def test_a_project_looks_at_the_tables_that_a_service_cant_see(shop: str) -> None:
+    """The service's row goes past them, as far as one request may skip."""
+    with service({**idgen_on(shop), "REST": {"make_tags": True}}) as url:
+        source = HttpSource(base_urls=url, token=SECRET)
+        with closing(SegmentAllocator(source, source.loader)) as allocator:
+            generator = allocator.generator(TAG)
+            handlers.segments.follow(generator, Invoice._meta.pk)
+            assert generator.next_id() == ROWS + 1
+
+
+def test_the_field_of_a_generator_of_a_tag_looks(shop: str) -> None:
+    """Its ids come from a row, too. (A worker's part of serials can't go past another's.)"""
+    with isolate_apps("tests.app"):
+
+        class Parcel(models.Model):
+            id = SnowflakeField(primary_key=True, generator="tickets")
+
+            class Meta:
+                app_label = "app"
+
+    with_rows(shop, Parcel._meta.db_table)
+    source = {"BACKEND": DATABASE_SOURCE, "OPTIONS": {"database": shop}}
+    tickets = {"BACKEND": TICKETS, "OPTIONS": {"tag": "tickets"}, "SOURCE": source}
+    with override_settings(IDGEN={**idgen_on(shop), "GENERATORS": {"tickets": tickets}}):
+        assert Parcel.objects.create().pk == 2 * ROWS + 1
+        assert Parcel.objects.create().pk == 2 * ROWS + 2
+
+
+# --- tenants and coroutines --------------------------------------------------------------
+
+
+@pytest.fixture
+def tenants(postgres: str) -> Iterator[str]:
+    """Two schemas with one table each, 5,000 rows and 10,000; ids come from a third one."""
+    with ExitStack() as stack:
+        stack.enter_context(override_settings(DATABASE_ROUTERS=[Only(postgres)]))
+        stack.enter_context(override_settings(IDGEN=idgen_on(postgres)))
+        make_tables(postgres)
+        with connections[postgres].cursor() as cursor:
+            for schema in ("north", "south"):
+                cursor.execute(f"CREATE SCHEMA {schema}")
+                stack.callback(execute, postgres, f"DROP SCHEMA {schema} CASCADE")
+            cursor.execute("CREATE TABLE north.parcel (id bigint PRIMARY KEY)")
+            cursor.execute("CREATE TABLE south.parcel (id bigint PRIMARY KEY)")
+        fill(postgres, "north.parcel")
+        fill(postgres, "south.parcel", up_to=2 * ROWS)
+        stack.callback(handlers.reset)
+        yield postgres
+
+
+def go_to(alias: str, schema: str) -> None:
+    with connections[alias].cursor() as cursor:
+        cursor.execute(f"SET search_path TO {schema}, public")
+
+
+def test_each_tenant_is_looked_at(tenants: str) -> None:
+    """One process after the other, each in the search path of its caller."""
+    kind = parcel()
+    for schema, rows in (("north", ROWS), ("south", 2 * ROWS)):
+        go_to(tenants, schema)
+        assert kind.objects.create().pk == rows + 1
+        handlers.reset()
+    with looks() as found:
+        for schema in ("north", "south"):
+            go_to(tenants, schema)
+            assert kind.objects.create().pk > 2 * ROWS + 1
+            handlers.reset()
+    assert found == []
+
+
+def test_each_tenant_is_looked_at_by_one_process(
+    tenants: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the connection names the tenant, as django-tenants' does."""
+    kind = parcel()
+    for schema, rows in (("north", ROWS), ("south", 2 * ROWS)):
+        monkeypatch.setattr(connections[tenants], "schema_name", schema, raising=False)
+        go_to(tenants, schema)
+        assert kind.objects.create().pk == rows + 1
+    go_to(tenants, "public")
+
+
+def test_a_coroutine_looks_in_its_search_path(
+    tenants: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the thread where it uses the ORM; one that doesn't await, on a connection of its own."""
+    monkeypatch.setitem(handlers.segments.fields, "parcels", [parcel("parcels")._meta.pk])
+    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
+
+    async def one() -> int:
+        return await segments["parcels"].anext_id()
+
+    async def of_south() -> int:
+        await sync_to_async(go_to)(tenants, "south")
+        try:
+            return await one()
+        finally:
+            await sync_to_async(lambda: connections[tenants].close())()
+
+    async def without_waiting() -> int:
+        go_to(tenants, "north")
+        try:
+            return segments["parcels"].next_id()
+        finally:
+            connections[tenants].close()
+
+    go_to(tenants, "north")
+    assert async_to_sync(one)() == ROWS + 1
+    for ask, rows in ((of_south, 2 * ROWS), (without_waiting, ROWS)):
+        LeafAlloc.objects.all().delete()
+        handlers.reset()
+        assert asyncio.run(ask()) == rows + 1
