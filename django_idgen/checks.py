@@ -16,6 +16,7 @@ E006      a field is used without ``"django_idgen"`` in ``INSTALLED_APPS``
 E007      a field's ``text_form`` or ``prefix`` can't be used
 E008      ``IDGEN["METRICS"]`` is set, but prometheus_client is not installed
 E009      a field has ``scramble``, but no key, or the API sends ids as numbers
+E010      the tables of this app are in the schema of each tenant
 W001      ``DEFAULT_AUTO_FIELD`` is a field of this app, for every app at once
 W002      a ``GenericForeignKey`` keeps ids in a column of 32 bits or fewer
 W003      a column in the database that has to hold ids has 32 bits or fewer
@@ -27,6 +28,7 @@ W008      templates write ids with thousand separators
 W009      an id field is neither a key nor in a unique constraint
 W011      an old server's URLs give snowflakes with another epoch than its own
 W012      a library that makes JSON of models writes ids as numbers
+W013      a package writes ids as JSON numbers for browsers, which read them wrong
 ========  ======================================================================
 
 W003 and W006 ask servers: they run with ``migrate`` and ``check --database``.
@@ -93,6 +95,7 @@ AnyModel = type[models.Model]
 def register() -> None:
     """Register the checks of this module; called when the app is ready."""
     register_check(check_settings, "django_idgen")
+    register_check(check_tenants, "django_idgen")
     register_check(check_exhaustion, "django_idgen")
     register_check(check_default_auto_field, Tags.models)
     register_check(check_generic_keys, Tags.models)
@@ -131,6 +134,29 @@ def check_settings(**_kwargs: Any) -> list[CheckMessage]:
     except ConfigurationError as error:
         return [Error(str(error), id="django_idgen.E001")]
     return []
+
+
+def check_tenants(**_kwargs: Any) -> list[CheckMessage]:
+    """Report our tables in the schemas of tenants: they would give out the same ids."""
+    kinds = getattr(settings, "TENANT_TYPES", {})
+    public = getattr(settings, "PUBLIC_SCHEMA_NAME", "public")
+    apps_of = {"TENANT_APPS": getattr(settings, "TENANT_APPS", ())} | {
+        f"TENANT_TYPES[{kind!r}]['APPS']": each.get("APPS", ())
+        for kind, each in kinds.items()
+        if kind != public
+    }
+    return [
+        Error(
+            f"{name} has {entry!r}, so the schema of each tenant would have tables of its own, "
+            f"and processes would mix the ids of tables that don't know each other.",
+            hint="Name it in the apps of the shared schema alone. A tenant that counts on its own "
+            "has its schema in the tag's name: docs/tenants.md.",
+            id="django_idgen.E010",
+        )
+        for name, entries in apps_of.items()
+        for entry in entries
+        if entry.partition(".")[0] == "django_idgen"
+    ]
 
 
 def _check_segments(segments: SegmentSettings) -> None:

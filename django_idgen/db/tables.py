@@ -310,7 +310,17 @@ def table_names(connection: BaseDatabaseWrapper) -> list[str]:
     if isinstance(connection, FileConnection) and not connection.is_made():
         return []
     with connection.cursor() as cursor:
-        return connection.introspection.table_names(cursor)
+        found = connection.introspection.table_names(cursor)
+        if connection.vendor == "postgresql":
+            # A package for tenants lists the tables of one schema, and ours are in another.
+            cursor.execute(_FOUND_IN_POSTGRESQL, [[table_of(name) for name in MODELS]])
+            found += [name for (name,) in cursor.fetchall()]
+    return found
+
+
+_FOUND_IN_POSTGRESQL = """
+    SELECT name FROM unnest(%s::text[]) AS name WHERE to_regclass(quote_ident(name)) IS NOT NULL
+"""
 
 
 def has_table(connection: BaseDatabaseWrapper, table: str) -> bool:

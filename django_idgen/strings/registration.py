@@ -16,6 +16,7 @@ from django.core.checks import register as register_check
 from django.db.models import Model
 
 from ..core.errors import ConfigurationError
+from ..fields import SnowflakeSource
 from ..fields.base import id_held_by
 from ..process.handlers import current_settings
 from ..settings import SettingsError
@@ -27,10 +28,11 @@ def register(*libraries: str) -> None:
     """Make each library write ids as strings: ``register("ninja")``. Idempotent.
 
     The libraries are ``"rest_framework"``, ``"rest_framework_json_api"``, ``"django_filters"``,
-    ``"drf_spectacular"``, ``"graphene_django"`` and ``"ninja"``. Call this in the ``ready()`` of an
-    app of your project, or beside the import of the library. Call it before you define types of
-    graphene-django, schemas of django-ninja or filter sets of django-filter, which pick their
-    fields when they are defined.
+    ``"drf_spectacular"``, ``"graphene_django"``, ``"import_export"``, ``"ninja"`` and
+    ``"strawberry_django"``. Call this in the ``ready()`` of an app of your project, or beside the
+    import of the library. Call it before you define types of GraphQL, schemas of django-ninja,
+    resources of django-import-export or filter sets of django-filter, which pick their fields when
+    they are defined.
     ``IDGEN["REST"]["strings"] = False`` overrides this call.
 
     Raises :class:`~django_idgen.core.errors.ConfigurationError` for any other name, and
@@ -98,6 +100,19 @@ def _graphene_django() -> None:
         graphene.adopt()
 
 
+def _import_export() -> None:
+    from . import spreadsheets
+
+    spreadsheets.adopt()
+
+
+def _strawberry_django() -> None:
+    if _is_enabled():
+        from . import strawberry
+
+        strawberry.adopt()
+
+
 def _ninja() -> None:
     if _is_enabled():
         from . import ninja
@@ -111,7 +126,9 @@ LIBRARIES: dict[str, Callable[[], None]] = {
     "django_filters": _django_filters,
     "drf_spectacular": _drf_spectacular,
     "graphene_django": _graphene_django,
+    "import_export": _import_export,
     "ninja": _ninja,
+    "strawberry_django": _strawberry_django,
 }
 
 
@@ -176,6 +193,44 @@ def check_registered(**_kwargs: Any) -> list[CheckMessage]:
         for name, kind in found.items()
         if kind is not None
     ]
+
+
+# --- W013 ------------------------------------------------------------------------------
+
+IN_BROWSERS = {"wagtail": "Wagtail's choosers", "tastypie": "django-tastypie's resources"}
+"""By app: what writes ids as JSON numbers, and can't be made to write texts."""
+EXACT_BITS = 53
+
+
+@register_check("django_idgen")
+def check_browsers(**_kwargs: Any) -> list[CheckMessage]:
+    """W013. One warning for each package that browsers get wrong ids from."""
+    found = [each for each in IN_BROWSERS if apps.is_installed(each)]
+    model = next(filter(_has_long_ids, apps.get_models()), None) if found else None
+    return [
+        Warning(
+            f"{IN_BROWSERS[each]} write ids as JSON numbers. A browser reads ids of "
+            f"{model._meta.label} past 2**53 as those of other rows, and saves these.",
+            hint="Before the first row, give the generator the LAYOUT 'js_safe', whose ids "
+            "browsers read exactly: docs/browsers.md.",
+            id="django_idgen.W013",
+        )
+        for each in found
+        if model is not None
+    ]
+
+
+def _has_long_ids(model: type[Model]) -> bool:
+    held = map(id_held_by, model._meta.local_concrete_fields)
+    return any(isinstance(each, SnowflakeSource) and _is_long(each.generator) for each in held)
+
+
+def _is_long(alias: str) -> bool:
+    try:
+        known = current_settings().generators
+    except SettingsError:
+        return False  # django_idgen.E001 reports it
+    return alias in known and known[alias].layout.bits > EXACT_BITS
 
 
 def _below(base: type) -> Iterator[type]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from django.db import models
+from django.test import override_settings
 from django_filters import filterset as plain_filterset
 from django_filters.rest_framework import FilterSet as RestFilterSet
 from rest_framework import relations, serializers
@@ -221,6 +222,10 @@ print(ninja.orm.create_schema(Line).json_schema()["properties"]["order_id"]["typ
 print(any("idgen" in each.__module__ for each in OpenApiSerializerFieldExtension._registry))
 graphene = type(convert_django_field(Line._meta.pk)).__name__
 print(renderers.get_resource_id.__module__, graphene)
+from import_export.resources import modelresource_factory
+from strawberry_django.fields.types import field_type_map
+sheet = type(modelresource_factory(Line).fields["id"].widget).__name__
+print(sheet, type(Line._meta.pk) in field_type_map)
 """
 ALL = (
     "rest_framework",
@@ -228,9 +233,12 @@ ALL = (
     "django_filters",
     "drf_spectacular",
     "graphene_django",
+    "import_export",
     "ninja",
+    "strawberry_django",
 )
 JSON_API = "django_idgen.strings.json_api IdText"
+LATER = "IdWidget True"
 
 
 def test_installed_libraries_are_registered() -> None:
@@ -245,7 +253,7 @@ def test_installed_libraries_are_registered() -> None:
     """
     out = run(ROW, KINDS, early, apps=("tests.strings.rest.early_app", *ALL))
     told = "{'id': '7', 'order': '8', 'declared': '8'}"
-    assert out == [STRINGS, "IdFilter IdFilter", "string", "True", JSON_API, told]
+    assert out == [STRINGS, "IdFilter IdFilter", "string", "True", JSON_API, LATER, told]
 
 
 def test_one_call_registers_libraries_that_are_not_installed() -> None:
@@ -258,7 +266,7 @@ def test_one_call_registers_libraries_that_are_not_installed() -> None:
     """
     shown = ROW.rindex("print(")
     out = run(ROW[:shown], call, ROW[shown:], ROW, KINDS)
-    assert out == [STRINGS, STRINGS, "IdFilter IdFilter", "string", "True", JSON_API]
+    assert out == [STRINGS, STRINGS, "IdFilter IdFilter", "string", "True", JSON_API, LATER]
 
 
 def test_a_library_that_is_not_known_is_refused() -> None:
@@ -304,6 +312,21 @@ def test_a_check_finds_ids_that_are_sent_as_numbers() -> None:
     print(told())
     """
     assert run(code) == ["['__main__.LineIn', '__main__.LineOut']", "[]", "[]"]
+
+
+def test_a_package_that_browsers_get_wrong_ids_from_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """W013, with the layout that makes it right; silent with that, and without the package."""
+    assert registration.check_browsers() == []
+    for name in ("wagtail", "tastypie"):
+        monkeypatch.setattr(registration.apps, "is_installed", name.__eq__)
+        (told,) = registration.check_browsers()
+        assert told.id == "django_idgen.W013"
+        assert name in told.msg.lower()
+        assert "'js_safe'" in str(told.hint)
+        with override_settings(IDGEN={"GENERATORS": {"default": {"LAYOUT": "js_safe"}}}):
+            assert registration.check_browsers() == []
 
 
 def test_the_setting_switches_it_off() -> None:
