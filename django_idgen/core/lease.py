@@ -35,6 +35,15 @@ from .errors import (
 PROTOCOL_VERSION = 1
 """Stored with every record, so that a fleet can be upgraded one process at a time."""
 
+
+def of_another_version(what: str, protocol: object) -> str:
+    """The message for ``what``, which is stored in a form that this version does not know."""
+    return (
+        f"{what} was written by another version of django_idgen, with protocol {protocol}; this "
+        f"one knows {PROTOCOL_VERSION}. Run the version that wrote it, in all processes."
+    )
+
+
 OLD_CLIENTS = "cosid "
 """Begins the labels of CosId's instances, which are known by their name alone.
 

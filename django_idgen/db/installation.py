@@ -9,7 +9,8 @@ from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ..core.clock import SYSTEM_CLOCK, Clock
-from ..core.errors import SegmentUnavailable
+from ..core.errors import ConfigurationError, SegmentUnavailable
+from ..core.lease import PROTOCOL_VERSION, of_another_version
 from ..models import Installation
 from .connection import own_connection, place_of
 from .rows import read_first, rows_of
@@ -21,6 +22,13 @@ NO_OWNER = ""
 TIMEOUT = 5.0
 RETRY_AFTER = 30.0
 """Seconds until a database that did not answer is asked again."""
+
+
+def check_form(installation: Installation | None, alias: str) -> None:
+    """Raise :class:`ConfigurationError` if another version of django_idgen wrote the tables."""
+    if installation is not None and installation.protocol != PROTOCOL_VERSION:
+        what = f"The installation in database {alias!r}"
+        raise ConfigurationError(of_another_version(what, installation.protocol))
 
 
 class DatabaseOwner:

@@ -174,7 +174,7 @@ def make_missing_tables(
     for name in only:
         model = _model(name)
         table = model._meta.db_table
-        if table not in table_names(connection) and _make(connection, model):
+        if table not in our_tables(connection) and _make(connection, model):
             made.append(table)
     return made
 
@@ -187,7 +187,7 @@ def add_missing_columns(connection: BaseDatabaseWrapper) -> list[str]:
     a table of another program whose columns don't fit: nothing is changed then.
     """
     made = []
-    tables = table_names(connection)
+    tables = our_tables(connection)
     for model in map(_model, MODELS):
         if model._meta.db_table in tables:
             columns = _lacking(connection, model)
@@ -199,7 +199,7 @@ def add_missing_columns(connection: BaseDatabaseWrapper) -> list[str]:
 
 def missing_tables(connection: BaseDatabaseWrapper, names: Iterable[str] = MODELS) -> list[str]:
     """The tables of the models ``names`` that ``connection`` lacks."""
-    found = table_names(connection)
+    found = our_tables(connection)
     wanted = [_model(name)._meta.db_table for name in names]
     return [table for table in wanted if table not in found]
 
@@ -211,7 +211,7 @@ def is_missing(model: str, alias: str) -> bool:
 
 def missing_columns(connection: BaseDatabaseWrapper, names: Iterable[str] = MODELS) -> list[str]:
     """``table.column`` for each missing column of our existing tables."""
-    found = table_names(connection)
+    found = our_tables(connection)
     models = [_model(name) for name in names]
     there = [model for model in models if model._meta.db_table in found]
     return [column for model in there for column in _lacking(connection, model)]
@@ -310,12 +310,17 @@ def table_names(connection: BaseDatabaseWrapper) -> list[str]:
     if isinstance(connection, FileConnection) and not connection.is_made():
         return []
     with connection.cursor() as cursor:
-        found = connection.introspection.table_names(cursor)
-        if connection.vendor == "postgresql":
-            # A package for tenants lists the tables of one schema, and ours are in another.
-            cursor.execute(_FOUND_IN_POSTGRESQL, [[table_of(name) for name in MODELS]])
-            found += [name for (name,) in cursor.fetchall()]
-    return found
+        return connection.introspection.table_names(cursor)
+
+
+def our_tables(connection: BaseDatabaseWrapper) -> list[str]:
+    """Those of this app's tables that ``connection`` finds, maybe with other tables."""
+    if connection.vendor != "postgresql":
+        return table_names(connection)
+    # A package for tenants lists the tables of one schema alone, and ours are in another.
+    with connection.cursor() as cursor:
+        cursor.execute(_FOUND_IN_POSTGRESQL, [[table_of(name) for name in MODELS]])
+        return [name for (name,) in cursor.fetchall()]
 
 
 _FOUND_IN_POSTGRESQL = """
@@ -361,7 +366,7 @@ def _make(connection: BaseDatabaseWrapper, model: type[Model]) -> bool:
                 _make_identity(connection)
     except DatabaseError:
         # Another process was quicker, or the user lacks the right.
-        if model._meta.db_table in table_names(connection):
+        if model._meta.db_table in our_tables(connection):
             return False
         raise
     return True

@@ -34,7 +34,7 @@ from ..core.errors import (
 from ..core.files import NumberFile, check_platform, file_errors, file_name, sync_directory
 from ..core.inspection import Inspection
 from ..core.keeper import pause_until_renewal
-from ..core.lease import PROTOCOL_VERSION, Grant, Lease, Namespace
+from ..core.lease import PROTOCOL_VERSION, Grant, Lease, Namespace, of_another_version
 from ..core.loader import RepeatingThread
 from ..core.options import check_seconds
 from ..core.registry import Registry
@@ -409,8 +409,9 @@ class _File(NumberFile):
             return None
         try:
             found: dict[str, Any] = json.loads(content)
-            if found["protocol"] > PROTOCOL_VERSION:
-                raise ValueError(f"protocol {found['protocol']} is of a newer django_idgen")
+            if found["protocol"] != PROTOCOL_VERSION:
+                what = f"The checkpoint {str(self._lease_path)!r}"
+                raise RegistryUnavailable(of_another_version(what, found["protocol"]))
             kept = None if found["lease"] is None else _Kept(Lease(**found["lease"]), found["mark"])
             if kept is not None and not kept.lease.start <= kept.mark <= kept.lease.until:
                 raise ValueError(f"mark {kept.mark} is outside the lease")

@@ -18,7 +18,7 @@ from typing import Any
 from ..core.book import SubLease, SubLeaseChange
 from ..core.clock import Clock
 from ..core.errors import ConfigurationError, RegistryUnavailable
-from ..core.lease import PROTOCOL_VERSION, Namespace
+from ..core.lease import Namespace, of_another_version
 from ..core.options import check_seconds
 from ..core.stored import Change, Stored, StoredBook, with_highest
 from ..db.connection import Place, Stores, place_of
@@ -75,13 +75,10 @@ class SubLessee(ABC):
 
     # --- why it lends nothing -------------------------------------------------
 
-    def newer(self, protocol: object) -> ConfigurationError:
-        """A later version of django_idgen wrote what it stores."""
-        return ConfigurationError(
-            f"Namespace {self.namespace.name!r} was written to the {self.described} with protocol "
-            f"{protocol}, but this version of django_idgen knows {PROTOCOL_VERSION}. Upgrade "
-            f"django_idgen in this process."
-        )
+    def unknown_form(self, protocol: object) -> ConfigurationError:
+        """Another version of django_idgen wrote what it stores."""
+        what = f"Namespace {self.namespace.name!r} in the {self.described}"
+        return ConfigurationError(of_another_version(what, protocol))
 
     def waiting(self, ticks: int) -> RegistryUnavailable:
         """It lost something, and ``after_loss`` is ``"wait"``."""

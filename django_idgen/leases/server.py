@@ -24,9 +24,17 @@ from ..core.book import PREVIOUS_LIMIT, Book, LookCloser, Record
 from ..core.clock import SYSTEM_CLOCK, Clock, Reading, unix_us
 from ..core.errors import ConfigurationError, RegistryUnavailable
 from ..core.inspection import InspectedMark
-from ..core.lease import OLD_CLIENTS, PROTOCOL_VERSION, Lease, Mark, Namespace
+from ..core.lease import (
+    OLD_CLIENTS,
+    PROTOCOL_VERSION,
+    Lease,
+    Mark,
+    Namespace,
+    of_another_version,
+)
 from ..db import dialects
 from ..db.connection import SOCKET_TIMEOUT, OwnConnection, is_there, own_connection
+from ..db.installation import check_form
 from ..db.rows import (
     insert_row,
     is_any,
@@ -52,7 +60,8 @@ ERAS = "eras"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_US = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
 _MARK = ("worker", "token", "start", "until", "generation", "holder")
-_INSPECTED = (*_MARK, "acquired_at", "seen_at", "clock_offset_us")
+_GRANTED = (*_MARK, "protocol")
+_INSPECTED = (*_GRANTED, "acquired_at", "seen_at", "clock_offset_us")
 _OF_RECORD = tuple(
     name for name in Record.__dataclass_fields__ if name not in ("installation", "server")
 )
@@ -204,7 +213,8 @@ class OrmBook(Book):
     def _row(self) -> Installation:
         """The installation's row; an unsaved one where there is none."""
         rows = rows_of(Installation, self._alias).filter(pk=1)
-        found = read_first(rows.select_for_update() if self.thorough else rows.only("identity"))
+        found = read_first(rows.select_for_update() if self.thorough else rows)
+        check_form(found, self._alias)
         return found or Installation(
             key=1,
             identity=token_hex(16) if self.thorough else "",
@@ -231,12 +241,9 @@ class OrmBook(Book):
         row = read_first(rows)
         if row is None:
             return None
-        if row.protocol > PROTOCOL_VERSION:
-            raise ConfigurationError(
-                f"Namespace {self._namespace!r} was written with protocol {row.protocol}, but "
-                f"this version of django_idgen knows {PROTOCOL_VERSION}. Upgrade django_idgen in "
-                f"this process."
-            )
+        if row.protocol != PROTOCOL_VERSION:
+            what = f"Namespace {self._namespace!r} in database {self._alias!r}"
+            raise ConfigurationError(of_another_version(what, row.protocol))
         words = {name: getattr(row, name) for name in _OF_RECORD}
         return Record(**words, installation=row.installation, server=row.server)
 
@@ -328,7 +335,7 @@ class OrmBook(Book):
 
     def marks(self, workers: Collection[int]) -> Mapping[int, Mark]:
         keys = [WorkerLease.key_of(self._namespace, worker) for worker in workers]
-        rows = read_values(rows_of(WorkerLease, self._alias).filter(pk__in=keys), *_MARK)
+        rows = read_values(rows_of(WorkerLease, self._alias).filter(pk__in=keys), *_GRANTED)
         return {mark.worker: mark for mark in map(_mark, rows)}
 
     def inspected(
@@ -344,7 +351,7 @@ class OrmBook(Book):
     ) -> Iterable[InspectedMark]:
         # Tuples are fast: a large layout may have a row for each of many worker ids.
         for *row, acquired_at, seen_at, offset_us in iterate_values(rows, *_INSPECTED):
-            mark = Mark(*row)
+            mark = _mark(tuple(row))
             yield InspectedMark(
                 mark,
                 seen_us=_unix_us(seen_at),
@@ -367,7 +374,7 @@ class OrmBook(Book):
         )
         if avoid is not None:
             rows = rows.exclude(worker=avoid)
-        found = read_values(rows.order_by("until", "worker")[:1], *_MARK)
+        found = read_values(rows.order_by("until", "worker")[:1], *_GRANTED)
         return _mark(found[0]) if found else None
 
     def lowest_missing(self, workers: range, avoid: int | None) -> int | None:
@@ -473,7 +480,10 @@ _LAST_TICK = 2**62
 
 
 def _mark(row: tuple[Any, ...]) -> Mark:
-    return Mark(*row)
+    *words, protocol = row
+    if protocol != PROTOCOL_VERSION:
+        raise ConfigurationError(of_another_version(f"The row of worker id {words[0]}", protocol))
+    return Mark(*words)
 
 
 def _moment(at_us: int) -> datetime:

@@ -38,7 +38,15 @@ from ..core.errors import (
     WorkerOutOfRange,
 )
 from ..core.files import NumberFile, check_platform, file_errors, file_name, sync_directory
-from ..core.lease import PROTOCOL_VERSION, Grant, Lease, Mark, Namespace, identity_of
+from ..core.lease import (
+    PROTOCOL_VERSION,
+    Grant,
+    Lease,
+    Mark,
+    Namespace,
+    identity_of,
+    of_another_version,
+)
 from ..core.options import numbered_worker
 from ..core.registry import Registry
 from ..core.stored import namespace_of
@@ -386,6 +394,7 @@ def _one_of(**given: object) -> ConfigurationError:
 # it counts. They are two, since replacing a locked file loses its lock.
 
 _TYPES = {
+    "protocol": int,
     "namespace": str,
     "worker": int,
     "token": str,
@@ -498,12 +507,9 @@ class WorkerFiles(NumberFile):
             raise self._damaged(f"it is not JSON: {text[:40]!r}") from None
         if not isinstance(stored, dict):
             raise self._damaged(f"it is not a JSON object: {text[:40]!r}")
-        protocol = stored.get("protocol")
-        if isinstance(protocol, int) and protocol > PROTOCOL_VERSION:
-            raise RegistryUnavailable(
-                f"The mark file {str(self.mark_path)!r} was written by a newer django_idgen "
-                f"(protocol {protocol}, this one knows {PROTOCOL_VERSION}). Upgrade this process."
-            )
+        if stored.get("protocol", PROTOCOL_VERSION) != PROTOCOL_VERSION:
+            what = f"The mark file {str(self.mark_path)!r}"
+            raise RegistryUnavailable(of_another_version(what, stored["protocol"]))
         for key, kind in _TYPES.items():
             if not isinstance(stored.get(key), kind):
                 raise self._damaged(f"{key} is {stored.get(key)!r}")

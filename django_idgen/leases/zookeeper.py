@@ -394,15 +394,15 @@ class NodeBook(MemoryBook):
 def _parsed(data: bytes, lessee: SubLessee) -> NodeBook | None:
     """The book in a node's ``data``; None if it is damaged, and so lost.
 
-    Raises :class:`ConfigurationError` for what a later version of django_idgen wrote.
+    Raises :class:`ConfigurationError` for what another version of django_idgen wrote.
     """
     try:
         found = json.loads(data)
-        protocol = int(found["protocol"])
+        protocol = found["protocol"]
     except (ValueError, KeyError, TypeError):
         return None
-    if protocol > PROTOCOL_VERSION:
-        raise lessee.newer(protocol)
+    if protocol != PROTOCOL_VERSION:
+        raise lessee.unknown_form(protocol)
     try:
         numbers = {name: int(found[name]) for name in ("generation", "fence", "ceiling")}
         book = NodeBook(

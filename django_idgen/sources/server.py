@@ -64,6 +64,7 @@ from ..core.source import Source, TablesUnseen
 from ..db import dialects
 from ..db.connection import OwnConnection, own_connection
 from ..db.dialects import IDENTITY_LENGTH, Now
+from ..db.installation import check_form
 from ..db.rows import (
     insert_row,
     is_any,
@@ -262,6 +263,7 @@ class ServerSource(Source):
         self._emit = emit
         self._identity_sql: str | None = None if server_identity else ""
         """The SQL for the server's identity; None until it is found out."""
+        self._form_known = False
         self._opening = RowOpening(
             alias,
             default_step=default_step,
@@ -378,9 +380,10 @@ class ServerSource(Source):
         try:
             return self._transactions.run(body, timeout=timeout)
         except SegmentUnavailable as error:
-            if isinstance(error.__cause__, DatabaseError) and self._server_identity:
+            if isinstance(error.__cause__, DatabaseError):
                 # Another server may have taken over, which needs other SQL.
-                self._identity_sql = None
+                self._identity_sql = None if self._server_identity else ""
+                self._form_known = False
             raise
 
     def _rows(self, tag: str) -> QuerySet[LeafAlloc]:
@@ -416,6 +419,9 @@ class ServerSource(Source):
         return is_any(self._rows(tag).filter(paused=True))
 
     def _identity(self, connection: BaseDatabaseWrapper) -> str:
+        if not self._form_known:  # another version may have written the tables
+            check_form(read_first(rows_of(Installation, self.alias).filter(pk=1)), self.alias)
+            self._form_known = True
         if self._identity_sql is None:
             self._identity_sql = dialects.identity_sql(connection)
         return self._identity_sql
@@ -632,7 +638,9 @@ class RowOpening:
     def _lock_installation(self) -> Installation:
         """The row, locked; recreated if it was deleted."""
         rows = rows_of(Installation, self.alias).filter(pk=1)
-        return read_first(rows.select_for_update()) or self._remade()
+        found = read_first(rows.select_for_update())
+        check_form(found, self.alias)
+        return found or self._remade()
 
     def _remade(self) -> Installation:
         made = Installation(

@@ -455,7 +455,7 @@ def newer(path: Path) -> None:
         (lambda path: path.write_text(""), r"is damaged.*Delete it"),
         (lambda path: path.write_text("[]"), r"is damaged.*Delete it"),
         (out_of_bounds, r"is damaged.*outside the lease"),
-        (newer, r"protocol 99.*newer"),
+        (newer, r"another version .* protocol 99"),
         (of_another_host, r"to another host, 'db-9'.*directory of its own"),
     ],
 )

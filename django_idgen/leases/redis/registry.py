@@ -582,7 +582,7 @@ class LeaseScripts(SubLessee):
         words, redis = reply.words, f"The {self.described}"
         match reply.status:
             case "protocol":
-                return self.newer(words[0])
+                return self.unknown_form(words[0])
             case "denied":
                 return self.own.refused(words[0])
             case "hidden":

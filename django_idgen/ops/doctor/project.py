@@ -20,7 +20,7 @@ from ...core.stored import StoredBook
 from ...db.connection import Place, home_connection, is_there, own_connection, place_of
 from ...db.rows import read_aggregate
 from ...db.sqlite import database_of, file_beside
-from ...db.tables import has_table, missing_columns, table_names, table_of
+from ...db.tables import has_table, missing_columns, our_tables, table_names, table_of
 from ...fields import SegmentSource, SnowflakeSource
 from ...process.factory import registries
 from ...settings.config import GeneratorSettings, IdgenSettings
@@ -99,7 +99,7 @@ class Project:
             own_connection(alias).run(_ping, timeout=PATIENCE)
         found = set(table_names(connections[alias]))
         if is_there(alias):
-            found |= set(table_names(home_connection(alias)))
+            found |= set(our_tables(home_connection(alias)))
         self._tables[alias] = frozenset(found)
 
     def tables(self, alias: str) -> frozenset[str]:

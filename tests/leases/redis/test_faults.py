@@ -222,7 +222,7 @@ def test_the_database_may_forget_while_its_clock_is_behind(fleet: Fleet) -> None
 
 
 def test_the_hash_knows_whose_it_is(fleet: Fleet, farm: RedisFarm) -> None:
-    """L8: a hash of other settings, of another project, or of a newer version is refused."""
+    """L8: a hash of other settings, another project or another version is refused."""
     (holder,) = fleet.hire(1)
     (key,) = farm.first.run("KEYS", "django_idgen:*")
     with farm.first.client() as client:
@@ -231,6 +231,8 @@ def test_the_hash_knows_whose_it_is(fleet: Fleet, farm: RedisFarm) -> None:
         ("fingerprint", '{"layout": []}', NamespaceMismatch, "layout"),
         ("installation", "f" * 32, NamespaceMismatch, "installation='ffff"),
         ("protocol", "99", ConfigurationError, "protocol 99"),
+        ("protocol", "0", ConfigurationError, "protocol 0"),
+        ("protocol", "1b", ConfigurationError, "protocol 1b"),
     ):
         farm.first.run("HSET", key, name, other)
         with pytest.raises(error, match=words):

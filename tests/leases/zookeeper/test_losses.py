@@ -419,12 +419,16 @@ def test_nodes_that_need_a_login(zookeeper: ZooKeeper, postgres: str) -> None:
     mine.close()
 
 
-def test_a_node_of_a_later_version_is_refused(fleet: Fleet, zookeeper: ZooKeeper) -> None:
-    """A process of this version says that it has to be upgraded, and leaves the node alone."""
+@pytest.mark.parametrize("protocol", [0, 2, 99, "1b", None])
+def test_a_node_of_another_version_is_refused(
+    fleet: Fleet, zookeeper: ZooKeeper, protocol: object
+) -> None:
+    """In words, by those that have a lease and by new ones; the node is left alone."""
     (holder,) = fleet.hire(1)
-    change_node(fleet, zookeeper, lambda words: words.update(protocol=99))
-    with pytest.raises(ConfigurationError, match="protocol 99"):
-        holder.renew()
+    change_node(fleet, zookeeper, lambda words: words.update(protocol=protocol))
+    for ask in (holder.renew, fleet.holder().start):
+        with pytest.raises(ConfigurationError, match=f"with protocol {protocol}; this one knows 1"):
+            ask()
 
 
 def test_more_worker_ids_than_a_node_holds(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:

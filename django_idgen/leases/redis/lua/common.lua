@@ -37,7 +37,7 @@ local state = {}
 -- Begin a new life of the hash, in which nothing is lent until the database has opened it.
 local function begin(whose, wipe)
   if wipe then redis.call('DEL', key) end
-  redis.call('HSETNX', key, 'highest', '0') -- which the version before does not write
+  redis.call('HSETNX', key, 'highest', '0')
   local fields = wipe and #HEADER or redis.call('HLEN', key)
   local incarnation = whose .. '/' .. nonce
   redis.call('HSET', key, 'protocol', protocol, 'installation', installation,
@@ -48,7 +48,7 @@ end
 
 -- What users of other settings are told; nothing if these are the ones of the hash.
 local function differing(known)
-  if known[1] and tonumber(known[1]) and tonumber(known[1]) > tonumber(protocol) then
+  if known[1] and known[1] ~= protocol then
     return {'protocol', known[1]}
   end
   if known[2] and known[2] ~= installation then return {'mismatch', 'installation', known[2]} end
@@ -56,7 +56,7 @@ local function differing(known)
 end
 
 local function is_whole(known)
-  for place = 1, 8 do -- the version before has no "highest"
+  for place = 1, 9 do
     if not known[place] then return false end
     if place > 4 and not known[place]:match('^%d+$') then return false end
   end

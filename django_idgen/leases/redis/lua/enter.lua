@@ -5,7 +5,7 @@ local generation = tonumber(ARGV[GIVEN + 1])
 local whose, refusal = server()
 if not whose then return refusal end
 local known = redis.call('HMGET', key, 'protocol', 'fingerprint', 'generation')
-if known[1] and (tonumber(known[1]) or 0) > tonumber(protocol) then
+if known[1] and known[1] ~= protocol then
   return {'protocol', known[1]}
 end
 local opened = known[2] == fingerprint and tonumber(known[3] or '') or -1
