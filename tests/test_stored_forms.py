@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,20 @@ def test_records_of_worker_ids(shop: str, model: Any, protocol: int) -> None:
     with refused(protocol):
         generators["default"].next_id()
     assert list(rows.values()) == before
+
+
+def test_two_versions_that_meet_repeat_nothing(shop: str) -> None:
+    """The other one changes the form, and takes ids. This one has what it held, and no more."""
+    had = segments["orders"].next_ids(5)
+    Installation.objects.using(shop).update(protocol=2)
+    row = LeafAlloc.objects.using(shop).get()
+    taken = range(row.max_id, row.max_id + row.step)
+    LeafAlloc.objects.using(shop).update(max_id=taken.stop)
+    with suppress(ConfigurationError):
+        while True:
+            had.append(segments["orders"].next_id())
+    assert not set(had) & set(taken)
+    assert len(set(had)) == len(had)
 
 
 # --- files -----------------------------------------------------------------------------

@@ -11,6 +11,7 @@ PARTS = "django_idgen/core/segment_generator.py"
 TAGS = "django_idgen/core/segment_allocator.py"
 SERVER = "django_idgen/sources/server.py"
 SEEN = "tests/sources/test_tables_seen.py"
+FORMS = "tests/test_stored_forms.py"
 SEVERAL = "django_idgen/contrib/sharding/source.py"
 GROWTH = "django_idgen/contrib/sharding/growth.py"
 HTTP = "django_idgen/sources/http.py"
@@ -523,6 +524,54 @@ BREAKS = (
         (
             "tests/sources/test_places_of_tables.py::test_a_tag_begins_above_the_rows_of_every_database",
         ),
+    ),
+    Break(
+        "tags that another version wrote are given out",
+        "stored forms",
+        "django_idgen/db/installation.py",
+        "if installation is not None and installation.protocol != PROTOCOL_VERSION:",
+        "if False:",
+        (f"{FORMS}::test_an_installation_of_another_version",),
+    ),
+    Break(
+        "worker ids that an earlier version wrote are lent",
+        "stored forms",
+        "django_idgen/leases/server.py",
+        "        if row.protocol != PROTOCOL_VERSION:",
+        "        if row.protocol > PROTOCOL_VERSION:",
+        (f"{FORMS}::test_records_of_worker_ids",),
+    ),
+    Break(
+        "the mark file of an earlier version is believed",
+        "stored forms",
+        "django_idgen/leases/static.py",
+        '        if stored.get("protocol", PROTOCOL_VERSION) != PROTOCOL_VERSION:',
+        "        if False:",
+        (f"{FORMS}::test_the_mark_of_a_static_worker_id",),
+    ),
+    Break(
+        "the checkpoint of another version is resumed",
+        "stored forms",
+        "django_idgen/leases/checkpointed.py",
+        '            if found["protocol"] != PROTOCOL_VERSION:',
+        "            if False:",
+        (f"{FORMS}::test_a_checkpoint",),
+    ),
+    Break(
+        "a node of another version counts as lost",
+        "stored forms",
+        "django_idgen/leases/zookeeper.py",
+        "        raise lessee.unknown_form(protocol)",
+        "        return None",
+        ("tests/leases/zookeeper/test_losses.py::test_a_node_of_another_version_is_refused",),
+    ),
+    Break(
+        "a hash of an earlier version is begun anew",
+        "stored forms",
+        "django_idgen/leases/redis/lua/common.lua",
+        "  if known[1] and known[1] ~= protocol then",
+        "  if known[1] and tonumber(known[1]) and tonumber(known[1]) > tonumber(protocol) then",
+        ("tests/leases/redis/test_faults.py::test_the_hash_knows_whose_it_is",),
     ),
     Break(
         "a tag that another program moved counts as looked at",

@@ -13,6 +13,7 @@ import pytest
 from asgiref.sync import async_to_sync, sync_to_async
 from django.core.management import call_command
 from django.db import connections, models, transaction
+from django.db.backends.signals import connection_created
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext, isolate_apps
 
@@ -342,6 +343,22 @@ def test_each_tenant_is_looked_at(tenants: str) -> None:
             assert kind.objects.create().pk > 2 * ROWS + 1
             handlers.reset()
     assert found == []
+
+
+def test_a_receiver_that_sets_the_search_path_is_followed(tenants: str) -> None:
+    """Our own connection is opened by the same code, and finds our tables all the same."""
+
+    def go(connection: Any, **kwargs: Any) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SET search_path TO south, public")
+
+    connections[tenants].close()
+    connection_created.connect(go)
+    try:
+        assert parcel().objects.create().pk == 2 * ROWS + 1
+    finally:
+        connection_created.disconnect(go)
+        connections[tenants].close()
 
 
 def test_each_tenant_is_looked_at_by_one_process(
