@@ -129,6 +129,21 @@ def using(alias: str) -> Iterator[None]:
         yield
 
 
+class Only:
+    """A router that has all rows in some databases: those without a hint in the first of them."""
+
+    def __init__(self, *aliases: str) -> None:
+        self.aliases = aliases
+
+    def db_for_write(self, model: Any, **hints: Any) -> str:
+        return self.aliases[0]
+
+    db_for_read = db_for_write
+
+    def allow_migrate(self, db: str, app_label: str, **hints: Any) -> bool:
+        return db in self.aliases
+
+
 def idgen_on(alias: str) -> dict[str, Any]:
     options = {"OPTIONS": {"database": alias}}
     return {

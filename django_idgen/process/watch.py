@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 from asgiref.sync import sync_to_async
 from django.conf import settings
-from django.db import Error, connections, router
+from django.db import DEFAULT_DB_ALIAS, Error, connections, router
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ..core.errors import SegmentUnavailable, sentence
@@ -85,16 +85,18 @@ class FieldWatch(Watch):
         self._also: dict[Spot, Any] = {}
         self._found: set[Spot] = set()
         self._columns: dict[str, IdColumn] = {}
+        # Packages that give each tenant a schema keep its name in the connection.
+        self._has_tenants = any(hasattr(connections[alias], "schema_name") for alias in connections)
 
     def follow(self, field: Any) -> None:
         """Before an id goes into ``field``: look at its table, unless that was done."""
-        spot = _spot(field)
+        spot = self._spot(field)
         if spot not in self._found:
             self._also[spot] = field
             outside_event_loop(partial(self._find, [field]))
 
     def is_due(self) -> bool:
-        return any(_spot(field) not in self._found for field in self._known())
+        return any(self._spot(field) not in self._found for field in self._known())
 
     def find(self) -> None:
         outside_event_loop(partial(self._find, self._known()))
@@ -106,12 +108,19 @@ class FieldWatch(Watch):
         # The thread in which coroutines use the ORM. Its connection has the caller's tenant.
         await sync_to_async(partial(_closing_new, ask))()
 
+    def _spot(self, field: Any) -> Spot:
+        # Quick: each new row of a field gets here.
+        model = field.model
+        alias = router.db_for_write(model) if settings.DATABASE_ROUTERS else DEFAULT_DB_ALIAS
+        tenant = getattr(connections[alias], "schema_name", None) if self._has_tenants else None
+        return model, getattr(field, "column", ""), alias, tenant
+
     def _known(self) -> list[Any]:
         return [*self._fields, *self._also.values()]
 
     def _find(self, fields: Iterable[Any]) -> None:
         for field in fields:
-            spot = _spot(field)
+            spot = self._spot(field)
             if spot in self._found:
                 continue
             columns = columns_of(field)
@@ -203,14 +212,6 @@ _TABLE_IN_POSTGRESQL = """
     FROM pg_class found JOIN pg_namespace space ON space.oid = found.relnamespace
     WHERE found.oid = to_regclass(%s)
 """
-
-
-def _spot(field: Any) -> Spot:
-    model = field.model
-    alias = router.db_for_write(model)
-    # Packages that give each tenant a schema keep its name there.
-    tenant = getattr(connections[alias], "schema_name", None)
-    return model, getattr(field, "column", ""), alias, tenant
 
 
 @contextmanager

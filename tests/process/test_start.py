@@ -6,10 +6,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
-from unittest.mock import patch
 
 import pytest
-from django.db import connections, router
+from django.db import connections
 from django.test import override_settings
 
 from django_idgen import generators, segments
@@ -17,7 +16,7 @@ from django_idgen.core.errors import LeaseError, RegistryUnavailable, SegmentUna
 from django_idgen.models import LeafAlloc
 from django_idgen.process import handlers
 from tests.own_servers import eventually
-from tests.places import Invoice, idgen_on, using
+from tests.places import Invoice, Only, idgen_on, using
 from tests.server_tools import unreachable
 
 
@@ -56,7 +55,7 @@ def test_a_field_begins_above_its_rows_once_the_database_is_up(
     Invoice.objects.using(server).create(pk=500)
     with unreachable(server), pytest.raises(SegmentUnavailable):
         Invoice._meta.pk.next_value()
-    with patch.object(router, "db_for_write", lambda *_args, **_hints: server):
+    with override_settings(DATABASE_ROUTERS=[Only(server)]):
         assert _once_it_is_up(Invoice._meta.pk.next_value) == 501
 
 

@@ -19,26 +19,11 @@ from django_idgen.process import handlers
 from django_idgen.process.watch import highest_in
 from tests.faults.failover.mariadb_pair import MariadbServer, install
 from tests.own_servers import Farm, pointing_at
-from tests.places import empty_sqlite, idgen_on
+from tests.places import Only, empty_sqlite, idgen_on
 from tests.server_tools import make_tables
 from tests.servers import fast_directory
 
 ROWS = 500
-
-
-class Only:
-    """A router that has all rows in some databases: those without a hint in the first of them."""
-
-    def __init__(self, *aliases: str) -> None:
-        self.aliases = aliases
-
-    def db_for_write(self, model: Any, **hints: Any) -> str:
-        return self.aliases[0]
-
-    db_for_read = db_for_write
-
-    def allow_migrate(self, db: str, app_label: str, **hints: Any) -> bool:
-        return db in self.aliases
 
 
 def field_of(table: str) -> Any:

@@ -27,7 +27,7 @@ from django_idgen.process import handlers
 from django_idgen.process.watch import IdColumn
 from django_idgen.sources.http import HttpSource
 from tests.app.models import Invoice
-from tests.places import STEP, idgen_on, sqlite, using
+from tests.places import STEP, Only, idgen_on, sqlite, using
 from tests.remote.service import SECRET, service
 from tests.rest.tags.people import clerk
 from tests.server_tools import execute, make_tables, unreachable
@@ -38,21 +38,6 @@ DATABASE_SOURCE = "django_idgen.sources.database.DatabaseSource"
 TICKETS = "django_idgen.contrib.sharding.TicketGenerator"
 TAG = "app.invoice"
 pytestmark = pytest.mark.urls("tests.sources.urls_of_doors")
-
-
-class Only:
-    """A router that has all rows in one database."""
-
-    def __init__(self, alias: str) -> None:
-        self.alias = alias
-
-    def db_for_write(self, model: Any, **hints: Any) -> str:
-        return self.alias
-
-    db_for_read = db_for_write
-
-    def allow_migrate(self, db: str, app_label: str, **hints: Any) -> bool:
-        return db == self.alias
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
