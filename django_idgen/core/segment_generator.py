@@ -387,7 +387,7 @@ class SegmentGenerator(Generator):
         """
         with self._lock:
             new = tables - self._tables
-            if self._floor or self._pending is not None:
+            if self._remaining() or self._pending is not None:
                 return new
             self._tables |= new
             return frozenset()

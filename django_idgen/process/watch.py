@@ -162,7 +162,9 @@ def columns_of(field: Any) -> list[IdColumn] | None:
         if connection.vendor == "unknown":
             continue  # a project without a database
         if place_of(alias) is Place.FORBIDDEN:
-            return None
+            if alias == first:
+                return None
+            continue
         with _errors_of(model, alias), _uncounted(connection):
             column = _resolved(connection, model, name, ask=alias == first)
         if column is not None:

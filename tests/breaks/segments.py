@@ -601,7 +601,7 @@ BREAKS = (
         "a second table of a tag is not looked at",
         "hazard 99",
         "django_idgen/core/segment_generator.py",
-        "            if self._floor or self._pending is not None:\n                return new\n",
+        "            if self._remaining() or self._pending is not None:\n                return new\n",
         "",
         (f"{SEEN}::test_a_second_table_of_the_tag_is_looked_at",),
     ),

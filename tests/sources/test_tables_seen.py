@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -161,6 +162,20 @@ def test_a_table_is_looked_at_once(shop: str) -> None:
         assert created() > ROWS + 1
     assert found == ["Invoice"]
     assert [query["sql"].split()[0] for query in counted] == ["INSERT", "INSERT"]
+
+
+def test_a_tag_that_was_idle_is_not_looked_at_again(shop: str) -> None:
+    """Nothing is held, and the row says what was looked at: a table may have no index."""
+    assert created() == ROWS + 1
+    allocator = segments.allocator()
+    for _ in range(3):
+        allocator.idle_after = -1.0
+        allocator.sweep()
+    gc.collect()
+    assert TAG not in segments
+    with looks() as found:
+        assert created() > ROWS + 1
+    assert found == []
 
 
 def test_a_tag_that_was_deleted_is_looked_at_anew(shop: str) -> None:
