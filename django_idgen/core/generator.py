@@ -70,8 +70,11 @@ class Watch(ABC):
     """
 
     @abstractmethod
-    def follow(self, field: Any) -> None:
-        """Before an id goes into ``field``: look at its table, unless that was done."""
+    def follow(self, field: Any, using: str | None = None) -> None:
+        """Before an id goes into ``field``: look at its table, unless that was done.
+
+        ``using``: the database of the row; by default the one that routers name.
+        """
 
     @abstractmethod
     def is_due(self) -> bool:

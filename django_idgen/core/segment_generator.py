@@ -35,7 +35,17 @@ from .errors import (
 )
 from .generator import MAX_BATCH, Generator, Watch, check_count, drop, walk
 from .options import check_whole
-from .segment import CHUNK, LONGEST_STEP, Demand, Segment, check_tag, drained, joined, runs
+from .segment import (
+    CHUNK,
+    LONGEST_STEP,
+    MAX_ID,
+    Demand,
+    Segment,
+    check_tag,
+    drained,
+    joined,
+    runs,
+)
 from .source import TablesUnseen
 
 if TYPE_CHECKING:
@@ -164,6 +174,7 @@ class Load:
         "began",
         "done",
         "error",
+        "floor",
         "given_back",
         "sent",
     )
@@ -172,6 +183,8 @@ class Load:
         self.at_least = 0
         """Ids that callers wait for."""
         self.began: float | None = None
+        self.floor = MAX_ID
+        """The lowest id that its answer may have, once it has begun."""
         self.done = threading.Event()
         self.answered = threading.Event()
         """Set once a load that has begun has used its answer or given it back."""
@@ -370,9 +383,10 @@ class SegmentGenerator(Generator):
         """
         self._services.check_process()
         with self._lock:
-            if top < self._lowest_to_give():
+            late = self._pending is not None and self._pending.floor <= top
+            if top < self._lowest_to_give() and not late:
                 return
-            self._loaded_past = top + 1
+            self._loaded_past = max(self._loaded_past, top + 1)
             load = self._detach()
             ranges = [ids[bisect_right(ids, top) :] for ids in self._take_back()]
         if load is not None:
@@ -392,12 +406,18 @@ class SegmentGenerator(Generator):
             self._tables |= new
             return frozenset()
 
-    def pass_rows(self, tables: frozenset[str], top: int) -> None:
-        """Give no id up to ``top``, the highest in the rows of ``tables``."""
+    def pass_rows(self, tables: frozenset[str], top: int, *, for_all: bool = True) -> None:
+        """Give no id up to ``top``, the highest in the rows of ``tables``.
+
+        ``for_all``: whether other processes would find no higher one. The source stores it then.
+        """
         self.go_past(top)
         with self._lock:
-            self._tables |= tables
-            self._tables_seen |= tables
+            if for_all:
+                self._tables |= tables
+                self._tables_seen |= tables
+            else:
+                self._tables -= tables
 
     def stats(self) -> SegmentStats:
         """The state and the counts; exact while no other call runs."""
@@ -799,6 +819,7 @@ class SegmentGenerator(Generator):
                     return
                 load.began = began = stopwatch()
                 floor, demand = self.lowest, self._demand(load)
+                load.floor = floor
             segment = self._fetch(floor, demand)
             with self._lock:  # all that it may still get is above the rows of the tables
                 self._tables_seen |= demand.tables

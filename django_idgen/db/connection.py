@@ -284,6 +284,15 @@ def _new_wrapper(alias: str, configured: dict[str, Any]) -> BaseDatabaseWrapper:
     database = file_of(configured["NAME"]) if connections[alias].vendor == "sqlite" else None
     if database is not None:
         return _unblocked(FileConnection(alias, configured, database))
+    return _plain_wrapper(alias, configured)
+
+
+def connection_apart(alias: str) -> BaseDatabaseWrapper:
+    """A new connection to the project's database, which sees only what is committed. Close it."""
+    return _plain_wrapper(alias, dict(connections.settings[alias]))
+
+
+def _plain_wrapper(alias: str, configured: dict[str, Any]) -> BaseDatabaseWrapper:
     kind = load_backend(configured["ENGINE"]).DatabaseWrapper
     unpooled = _unpooled(kind)
     options: dict[str, Any] = dict(configured.get("OPTIONS") or {})

@@ -133,6 +133,24 @@ def begin(connection: BaseDatabaseWrapper, *, lock_timeout: int) -> None:
         )
 
 
+def limit_lock_waits(connection: BaseDatabaseWrapper, seconds: int) -> None:
+    """Let no statement of ``connection`` wait longer for a lock on a table."""
+    if connection.vendor == "postgresql":
+        _execute(connection, f"SET lock_timeout = '{int(seconds)}s'")
+    elif connection.vendor == "mysql":
+        _execute(connection, f"SET SESSION lock_wait_timeout = {int(seconds)}")
+    elif connection.vendor == "sqlite":
+        _execute(connection, f"PRAGMA busy_timeout = {int(seconds) * 1000}")
+
+
+def is_lock_timeout(error: BaseException) -> bool:
+    """Whether a statement failed because it waited too long for a lock."""
+    cause = error.__cause__
+    code = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
+    number = error.args[0] if error.args else None
+    return code == "55P03" or number == 1205 or "database is locked" in str(error)
+
+
 def is_conflict(error: BaseException) -> bool:
     """Whether a statement failed because of a rival, so that a retry can help."""
     if isinstance(error, IntegrityError):

@@ -349,11 +349,33 @@ def has_table(connection: BaseDatabaseWrapper, table: str) -> bool:
         return True
 
 
+def has_column(connection: BaseDatabaseWrapper, table: str, column: str) -> bool:
+    """As :func:`has_table` of ``table`` in SQL, and whether it has ``column``."""
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            cursor.execute(_COLUMN_IN_POSTGRESQL, [table, column])
+            return cursor.fetchone() is not None
+        name = f"{table}.{connection.ops.quote_name(column)}"
+        try:
+            cursor.execute(f"SELECT {name} FROM {table} WHERE 1 = 0")  # noqa: S608
+        except (ProgrammingError, OperationalError) as error:
+            if not _is_missing(error):
+                raise
+            return False
+        return True
+
+
+_COLUMN_IN_POSTGRESQL = """
+    SELECT 1 FROM pg_attribute
+    WHERE attrelid = to_regclass(%s) AND attname = %s AND NOT attisdropped
+"""
+
+
 def _is_missing(error: Exception) -> bool:
-    """Whether a statement failed because a table, or its database, does not exist."""
+    """Whether a statement failed because a table, its database or a column does not exist."""
     number = error.args[0] if error.args else None
-    words = "no such table", "unknown database", "ORA-00942"
-    return number in (1049, 1146) or any(each in str(error) for each in words)
+    words = "no such table", "no such column", "unknown database", "ORA-00942", "ORA-00904"
+    return number in (1049, 1054, 1146) or any(each in str(error) for each in words)
 
 
 def _make(connection: BaseDatabaseWrapper, model: type[Model]) -> bool:

@@ -60,8 +60,8 @@ class SnowflakeSource(GeneratedOnSave):
         self.eager = eager
         super().__init__(*args, **kwargs)
 
-    def next_value(self) -> int:
-        return generators.of_field(self).next_id()
+    def next_value(self, using: str | None = None) -> int:
+        return generators.of_field(self, using).next_id()
 
     def next_values(self, count: int) -> list[int]:
         return generators.of_field(self).next_ids(count)
@@ -143,8 +143,8 @@ class SegmentSource(GeneratedOnSave):
         # ``self.model`` is the model with the column, never a proxy or a child.
         return self.model._meta.label_lower if self.tag is None else self.tag
 
-    def next_value(self) -> int:
-        return segments.of_field(self).next_id()
+    def next_value(self, using: str | None = None) -> int:
+        return segments.of_field(self, using).next_id()
 
     def next_values(self, count: int) -> list[int]:
         return segments.of_field(self).next_ids(count)

@@ -65,7 +65,7 @@ class GeneratedOnSave(FieldMixin, ABC):
         return TextForm(self.text_form, self.prefix)
 
     @abstractmethod
-    def next_value(self) -> int:
+    def next_value(self, using: str | None = None) -> int:
         """The next id; raises :class:`~django_idgen.core.errors.IdgenError`."""
 
     @abstractmethod
@@ -324,7 +324,7 @@ def _insert_new_keys(model: type[models.Model]) -> None:
             raise ValueError("Cannot force an update in save() with no primary key.")
         try:
             for field in unset:
-                setattr(self, field.attname, field.next_value())
+                setattr(self, field.attname, field.next_value(using))
             return bool(save_table(self, raw, cls, True, False, using, None))
         except BaseException:
             for field in unset:

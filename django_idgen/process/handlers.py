@@ -136,12 +136,22 @@ class GeneratorMap(AliasMap[Generator]):
             made = wiring().build_generator(generator_settings(alias), threads=threads)
         return made
 
-    def of_field(self, field: Any) -> Generator:
+    def of_field(self, field: Any, using: str | None = None) -> Generator:
         """The generator of a field. Ids of a tag are above all rows of the field's table."""
-        found = self[field.generator]
+        alias = field.generator
+        found = self[alias]
         if found.watch is not None:
-            found.watch.follow(field)
+            found.watch.follow(field, using)
+        elif isinstance(found, PreforkGenerator) and alias in current_settings().tag_generators:
+            make = partial(self._single, field, using)
+            return PreforkGenerator(make, partial(self.of_field, field, using))
         return found
+
+    def _single(self, field: Any, using: str | None) -> Generator:
+        made = self.build(field.generator, threads=False)
+        if made.watch is not None:
+            made.watch.follow(field, using)
+        return made
 
     def made(self) -> dict[str, Generator]:
         """The generators that this process has made."""
@@ -187,21 +197,22 @@ class SegmentMap(dict[str, Generator]):
                 return generator
         return self.open(tag)
 
-    def of_field(self, field: Any) -> Generator:
+    def of_field(self, field: Any, using: str | None = None) -> Generator:
         """The generator of a field's tag: its next id is above all rows of the field's table.
 
-        The field may be a migration's. Raises :class:`SegmentUnavailable` if the table can't be
+        The field may be a migration's. ``using``: the alias that the row goes to, if it is known;
+        else routers say it. Raises :class:`SegmentUnavailable` if the table can't be
         looked at.
         """
         tag: str = field.resolved_tag
         found = self.get(tag)
         if found is None or (found.watch is None and self._is_own(tag, found)):
-            return self.open(tag, field)
+            return self.open(tag, field, using=using)
         if found.watch is not None:
-            found.watch.follow(field)
+            found.watch.follow(field, using)
         return found
 
-    def open(self, tag: str, *fields: Any) -> Generator:
+    def open(self, tag: str, *fields: Any, using: str | None = None) -> Generator:
         """Like ``segments[tag]``, but the tag is made whatever ``make_tags`` says.
 
         Its next id is above all rows of the tables of ``fields``.
@@ -209,24 +220,24 @@ class SegmentMap(dict[str, Generator]):
         _tags()
         check_tag(tag)
         if is_prefork():
-            return PreforkGenerator(
-                partial(_single, tag, *fields), partial(self.open, tag, *fields)
-            )
+            find = partial(self.open, tag, *fields, using=using)
+            return PreforkGenerator(partial(_single, tag, *fields, using=using), find)
         allocator = self.allocator()
         made = allocator.generator(tag)
         if top := self._loaded.get(tag):
             made.go_past(top)
-        self.follow(made, *fields)
+        self.follow(made, *fields, using=using)
         with self._lock:
             # Not kept: a generator that was closed meanwhile. The next look-up makes another.
             return self.setdefault(tag, made) if allocator is self._allocator else made
 
-    def follow(self, generator: SegmentGenerator, *fields: Any) -> None:
+    def follow(self, generator: SegmentGenerator, *fields: Any, using: str | None = None) -> None:
         """Give only ids of ``generator`` above all rows of the tables of ``fields``."""
         if fields:
-            generator.watch = watch = generator.watch or self.watch_for(generator)
+            with self._lock:
+                generator.watch = watch = generator.watch or self.watch_for(generator)
             for field in fields:
-                watch.follow(field)
+                watch.follow(field, using)
 
     def _watch_of(self, generator: SegmentGenerator) -> Watch | None:
         return self.watch_for(generator) if generator.tag in self.fields else None
@@ -381,11 +392,12 @@ def generator_settings(alias: str) -> GeneratorSettings:
     return known[alias]
 
 
-def _single(tag: str, *fields: Any) -> Generator:
+def _single(tag: str, *fields: Any, using: str | None = None) -> Generator:
     """A generator of ``tag`` with its own allocator, so that closing it leaves nothing behind."""
     allocator: SegmentAllocator = wiring().build_allocator(current_settings().segments)
     made = allocator.generator(tag)
-    segments.follow(made, *fields, *segments.fields.get(tag, ()))
+    segments.follow(made, *fields, using=using)
+    segments.follow(made, *segments.fields.get(tag, ()))
     return made
 
 

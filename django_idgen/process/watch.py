@@ -16,23 +16,24 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from typing import Any, TypeVar
 
 from asgiref.sync import sync_to_async
 from django.conf import settings
-from django.db import DEFAULT_DB_ALIAS, Error, connections, router
+from django.db import DEFAULT_DB_ALIAS, Error, OperationalError, connections, router
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ..core.errors import SegmentUnavailable, sentence
 from ..core.generator import Watch
 from ..core.segment import HIGHEST
 from ..core.segment_generator import SegmentGenerator
-from ..db.connection import Place, place_of
-from ..db.tables import has_table
+from ..db import dialects
+from ..db.connection import LOCK_TIMEOUT, Place, connection_apart, place_of
+from ..db.tables import has_column
 
 T = TypeVar("T")
 Spot = tuple[type, str, str, object]
@@ -41,34 +42,56 @@ Spot = tuple[type, str, str, object]
 
 @dataclass(frozen=True, slots=True)
 class IdColumn:
-    """A column of a table, as the caller's connection finds it. Frozen."""
+    """A column of a table, as a connection finds it. Frozen."""
 
     model: Any
     alias: str
     table: str
     """In SQL."""
-    exists: bool
-    """Whether the table was found; else it has not been looked for."""
     name: str
     key: str
     """A short text that no other column has."""
+    found: bool = True
+    """Whether the caller's connection has found it; else no connection was opened for that."""
+    hides_rows: bool = False
+    """Whether row-level security may hide rows from this user."""
 
-    def highest(self) -> int:
-        """The highest id in its rows; 0 without any, or without a table.
+    def highest(self) -> tuple[int, bool]:
+        """The highest id in its rows, 0 without any; and whether others see no higher one.
 
+        The caller sees what it wrote and has not committed. In a transaction it may also have
+        deleted rows that come back, or see an old snapshot: so what is committed counts, too.
         Raises :class:`SegmentUnavailable`.
         """
-        connection = connections[self.alias]
-        sql = (
-            f"SELECT MAX({connection.ops.quote_name(self.name)}) FROM {self.table} "  # noqa: S608
-            f"WHERE {connection.ops.quote_name(self.name)} <= {HIGHEST}"
-        )
-        with _errors_of(self.model, self.alias), _uncounted(connection):
-            if not self.exists and not has_table(connection, self.model._meta.db_table):
-                return 0
-            with connection.cursor() as cursor:
-                cursor.execute(sql)
-                (found,) = cursor.fetchone()
+        mine = connections[self.alias]
+        with _errors_of(self.model, self.alias):
+            if not self.found:
+                return self._committed(), True
+            with _uncounted(mine):
+                top = self._read(mine)
+            if self.hides_rows or place_of(self.alias).in_process:
+                return top, not self.hides_rows
+            if not mine.in_atomic_block:
+                return top, True
+            try:
+                return max(top, self._committed()), True
+            except OperationalError as error:
+                if not dialects.is_lock_timeout(error):
+                    raise
+                return top, False  # the caller itself may have locked it: an ALTER TABLE
+
+    def _committed(self) -> int:
+        with closing(connection_apart(self.alias)) as connection:
+            dialects.limit_lock_waits(connection, LOCK_TIMEOUT)
+            return self._read(connection)
+
+    def _read(self, connection: BaseDatabaseWrapper) -> int:
+        if not has_column(connection, self.table, self.name):
+            return 0  # dropped, or not yet committed
+        name = f"{self.table}.{connection.ops.quote_name(self.name)}"
+        with connection.cursor() as cursor:
+            cursor.execute(f"SELECT MAX({name}) FROM {self.table} WHERE {name} <= {HIGHEST}")  # noqa: S608
+            (found,) = cursor.fetchone()
         return max(int(found or 0), 0)
 
 
@@ -82,58 +105,61 @@ class FieldWatch(Watch):
     def __init__(self, generator: SegmentGenerator, fields: Iterable[Any]) -> None:
         self._generator = generator
         self._fields = fields
-        self._also: dict[Spot, Any] = {}
         self._found: set[Spot] = set()
         self._columns: dict[str, IdColumn] = {}
-        # Packages that give each tenant a schema keep its name in the connection.
-        self._has_tenants = any(hasattr(connections[alias], "schema_name") for alias in connections)
 
-    def follow(self, field: Any) -> None:
-        """Before an id goes into ``field``: look at its table, unless that was done."""
-        spot = self._spot(field)
+    def follow(self, field: Any, using: str | None = None) -> None:
+        spot = self._spot(field, using)
         if spot not in self._found:
-            self._also[spot] = field
-            outside_event_loop(partial(self._find, [field]))
+            outside_event_loop(partial(self._find, [(field, using)]))
 
     def is_due(self) -> bool:
-        return any(self._spot(field) not in self._found for field in self._known())
+        return any(self._spot(field) not in self._found for field in self._fields)
 
     def find(self) -> None:
-        outside_event_loop(partial(self._find, self._known()))
+        outside_event_loop(partial(self._find, [(field, None) for field in self._fields]))
 
     def look(self, tables: frozenset[str]) -> None:
         outside_event_loop(partial(self._look, tables))
 
     async def in_thread(self, ask: Callable[[], None]) -> None:
         # The thread in which coroutines use the ORM. Its connection has the caller's tenant.
-        await sync_to_async(partial(_closing_new, ask))()
+        waiting = sync_to_async(partial(_closing_new, ask))()
+        try:
+            await waiting
+        except RuntimeError as error:  # of asgiref: that thread waits for this very coroutine
+            raise SegmentUnavailable(
+                f"The tables of tag {self._generator.tag!r} can't be looked at here: {error} Take "
+                "the first id outside of the coroutine."
+            ) from error
 
-    def _spot(self, field: Any) -> Spot:
+    def _spot(self, field: Any, using: str | None = None) -> Spot:
         # Quick: each new row of a field gets here.
         model = field.model
-        alias = router.db_for_write(model) if settings.DATABASE_ROUTERS else DEFAULT_DB_ALIAS
-        tenant = getattr(connections[alias], "schema_name", None) if self._has_tenants else None
-        return model, getattr(field, "column", ""), alias, tenant
+        if using is None:
+            using = router.db_for_write(model) if settings.DATABASE_ROUTERS else DEFAULT_DB_ALIAS
+        # Packages that give each tenant a schema keep its name in the connection.
+        tenant = getattr(connections[using], "schema_name", None)
+        return model, getattr(field, "column", ""), using, tenant
 
-    def _known(self) -> list[Any]:
-        return [*self._fields, *self._also.values()]
-
-    def _find(self, fields: Iterable[Any]) -> None:
-        for field in fields:
-            spot = self._spot(field)
+    def _find(self, fields: Iterable[tuple[Any, str | None]]) -> None:
+        for field, using in fields:
+            spot = self._spot(field, using)
             if spot in self._found:
                 continue
-            columns = columns_of(field)
+            columns = columns_of(field, using)
             if columns is None:
                 continue  # it has no table yet, or may not be asked
-            self._columns.update((each.key, each) for each in columns)
+            for each in columns:
+                self._columns.setdefault(each.key, each)
             if late := self._generator.expect(frozenset(each.key for each in columns)):
                 self._look(late)
             self._found.add(spot)
 
     def _look(self, tables: frozenset[str]) -> None:
-        top = max(self._columns[key].highest() for key in tables)
-        self._generator.pass_rows(tables, top)
+        for key in tables:
+            top, for_all = self._columns[key].highest()
+            self._generator.pass_rows(frozenset([key]), top, for_all=for_all)
 
 
 def highest_in(field: Any) -> int:
@@ -141,23 +167,24 @@ def highest_in(field: Any) -> int:
 
     Raises :class:`SegmentUnavailable` if a database does not answer.
     """
-    return max((each.highest() for each in columns_of(field) or ()), default=0)
+    return max((each.highest()[0] for each in columns_of(field) or ()), default=0)
 
 
 # --- where rows are ----------------------------------------------------------------------
 
 
-def columns_of(field: Any) -> list[IdColumn] | None:
+def columns_of(field: Any, using: str | None = None) -> list[IdColumn] | None:
     """The column of ``field`` in all databases that may have rows; None if the table is missing.
 
-    Also None while a test forbids the database. Raises :class:`SegmentUnavailable`.
+    The database of the row comes first: ``using``, or the one that routers name. Also None while
+    a test forbids that. Raises :class:`SegmentUnavailable`.
     """
     model, name = field.model, getattr(field, "column", None)
     if name is None:
         return None
-    first = router.db_for_write(model)
+    first = using or router.db_for_write(model)
     found = []
-    for alias in {first, *_other_databases(model)}:
+    for alias in dict.fromkeys([first, *sorted(_other_databases(model))]):
         connection = connections[alias]
         if connection.vendor == "unknown":
             continue  # a project without a database
@@ -165,8 +192,11 @@ def columns_of(field: Any) -> list[IdColumn] | None:
             if alias == first:
                 return None
             continue
+        if alias != first and connection.connection is None:
+            found.append(_unasked(connection, model, name))
+            continue
         with _errors_of(model, alias), _uncounted(connection):
-            column = _resolved(connection, model, name, ask=alias == first)
+            column = _found(connection, model, name)
         if column is not None:
             found.append(column)
         elif alias == first:
@@ -182,37 +212,43 @@ def _other_databases(model: Any) -> set[str]:
     return found
 
 
-def _resolved(
-    connection: BaseDatabaseWrapper, model: Any, name: str, *, ask: bool
-) -> IdColumn | None:
-    """The column in the table that ``connection`` finds; None if it finds no table.
-
-    Without ``ask`` no connection is opened for that: a replica may be down.
-    """
-    where, table = connection.settings_dict, model._meta.db_table
+def _unasked(connection: BaseDatabaseWrapper, model: Any, name: str) -> IdColumn:
+    """The column as the settings name it: no connection is opened, as a replica may be down."""
+    table = model._meta.db_table
     quoted = connection.ops.quote_name(table)
-    address: list[object] = [where["HOST"], where["PORT"], where["NAME"], table]
-    ask = ask or connection.connection is not None
-    if ask:
-        if connection.vendor == "postgresql":
-            with connection.cursor() as cursor:
-                cursor.execute(_TABLE_IN_POSTGRESQL, [quoted])
-                found = cursor.fetchone()
-            if found is None:
-                return None
-            quoted, *address[2:] = found
-        elif not has_table(connection, table):
-            return None
-    text = "/".join(map(str, [connection.vendor, *address, name]))
-    key = sha256(text.encode()).hexdigest()[:16]
-    return IdColumn(model, connection.alias, quoted, ask, name, key)
+    key = _key(connection, connection.settings_dict["NAME"], table, name)
+    return IdColumn(model, connection.alias, quoted, name, key, found=False)
+
+
+def _found(connection: BaseDatabaseWrapper, model: Any, name: str) -> IdColumn | None:
+    """The column in the table that ``connection`` finds; None if it finds no such table."""
+    unasked = _unasked(connection, model, name)
+    if connection.vendor != "postgresql":
+        there = has_column(connection, unasked.table, name)
+        return replace(unasked, found=True) if there else None
+    with connection.cursor() as cursor:
+        cursor.execute(_TABLE_IN_POSTGRESQL, [name, unasked.table])
+        found = cursor.fetchone()
+    if found is None:
+        return None
+    table, database, number, hides_rows = found
+    key = _key(connection, database, number, name)
+    return IdColumn(model, connection.alias, table, name, key, hides_rows=hides_rows)
+
+
+def _key(connection: BaseDatabaseWrapper, *words: object) -> str:
+    where = connection.settings_dict
+    text = "/".join(map(str, [connection.vendor, where["HOST"], where["PORT"], *words]))
+    return sha256(text.encode()).hexdigest()[:16]
 
 
 _TABLE_IN_POSTGRESQL = """
     SELECT quote_ident(space.nspname) || '.' || quote_ident(found.relname),
-           current_database(), found.oid
-    FROM pg_class found JOIN pg_namespace space ON space.oid = found.relnamespace
-    WHERE found.oid = to_regclass(%s)
+           current_database(), found.oid, row_security_active(found.oid)
+    FROM pg_class found
+    JOIN pg_namespace space ON space.oid = found.relnamespace
+    JOIN pg_attribute part ON part.attrelid = found.oid AND part.attname = %s
+    WHERE found.oid = to_regclass(%s) AND NOT part.attisdropped
 """
 
 
@@ -247,16 +283,16 @@ def outside_event_loop(ask: Callable[[], T]) -> T:
     except RuntimeError:
         return ask()
     # A coroutine that does not await has connections of its own.
-    lent = {alias: connections[alias] for alias in connections}
+    lent = connections.all(initialized_only=True)
 
     def asking() -> T:
-        for alias, connection in lent.items():
+        for connection in lent:
             connection.inc_thread_sharing()
-            connections[alias] = connection
+            connections[connection.alias] = connection
         try:
             return _closing_new(ask)
         finally:
-            for connection in lent.values():
+            for connection in lent:
                 connection.dec_thread_sharing()
 
     with ThreadPoolExecutor(1) as thread:
@@ -265,10 +301,10 @@ def outside_event_loop(ask: Callable[[], T]) -> T:
 
 def _closing_new(ask: Callable[[], T]) -> T:
     """Call ``ask``, and close the connections that it opened."""
-    were_open = {alias for alias in connections if connections[alias].connection is not None}
+    were_open = [each for each in connections.all(initialized_only=True) if each.connection]
     try:
         return ask()
     finally:
-        for alias in connections:
-            if alias not in were_open:
-                connections[alias].close()
+        for each in connections.all(initialized_only=True):
+            if each not in were_open:
+                each.close()

@@ -30,9 +30,8 @@ def register(*libraries: str) -> None:
     The libraries are ``"rest_framework"``, ``"rest_framework_json_api"``, ``"django_filters"``,
     ``"drf_spectacular"``, ``"graphene_django"``, ``"import_export"``, ``"ninja"`` and
     ``"strawberry_django"``. Call this in the ``ready()`` of an app of your project, or beside the
-    import of the library. Call it before you define types of GraphQL, schemas of django-ninja,
-    resources of django-import-export or filter sets of django-filter, which pick their fields when
-    they are defined.
+    import of the library. Call it before you define types of GraphQL, schemas of django-ninja or
+    filter sets of django-filter, which pick their fields when they are defined.
     ``IDGEN["REST"]["strings"] = False`` overrides this call.
 
     Raises :class:`~django_idgen.core.errors.ConfigurationError` for any other name, and
@@ -178,7 +177,7 @@ BASES = {
 def check_registered(**_kwargs: Any) -> list[CheckMessage]:
     """W012. One warning for each library that writes ids of this project as numbers."""
     found = {
-        name: next(filter(_has_ids, _below(getattr(sys.modules[module], base))), None)
+        name: next(filter(_has_ids, below(getattr(sys.modules[module], base))), None)
         for name, (module, base) in BASES.items()
         if name not in _registered and module in sys.modules and _is_enabled()
     }
@@ -197,7 +196,10 @@ def check_registered(**_kwargs: Any) -> list[CheckMessage]:
 
 # --- W013 ------------------------------------------------------------------------------
 
-IN_BROWSERS = {"wagtail": "Wagtail's choosers", "tastypie": "django-tastypie's resources"}
+IN_BROWSERS = {
+    "wagtail": "Wagtail's chooser blocks and its API",
+    "tastypie": "django-tastypie's resources",
+}
 """By app: what writes ids as JSON numbers, and can't be made to write texts."""
 EXACT_BITS = 53
 
@@ -211,8 +213,9 @@ def check_browsers(**_kwargs: Any) -> list[CheckMessage]:
         Warning(
             f"{IN_BROWSERS[each]} write ids as JSON numbers. A browser reads ids of "
             f"{model._meta.label} past 2**53 as those of other rows, and saves these.",
-            hint="Before the first row, give the generator the LAYOUT 'js_safe', whose ids "
-            "browsers read exactly: docs/browsers.md.",
+            hint="Before the first row, give the generator a layout whose ids browsers read "
+            "exactly: IDGEN = {'GENERATORS': {'default': {'LAYOUT': 'js_safe'}}}. See "
+            "docs/browsers.md.",
             id="django_idgen.W013",
         )
         for each in found
@@ -233,11 +236,11 @@ def _is_long(alias: str) -> bool:
     return alias in known and known[alias].layout.bits > EXACT_BITS
 
 
-def _below(base: type) -> Iterator[type]:
+def below(base: type) -> Iterator[type]:
     each: type
     for each in base.__subclasses__():
         yield each
-        yield from _below(each)
+        yield from below(each)
 
 
 def _has_ids(kind: type) -> bool:

@@ -6,6 +6,7 @@ import threading
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
+from itertools import count
 
 import pytest
 
@@ -178,6 +179,35 @@ def test_a_load_that_never_answers_is_given_up_and_its_answer_ignored():
     thread.join(LIMIT)
     assert generator.next_ids(9) == list(range(51, 60))
     assert generator.stats().loads == 2
+
+
+def test_an_answer_below_what_was_granted_meanwhile_is_not_used():
+    """Two loads of several threads; a look at a table's rows comes between their answers."""
+    generator, source, loader, _, _ = manual(step=10)
+    answers = [Segment("order", 22_000, 22_010, 10), Segment("order", 3000, 3010, 10)]
+    gates, entered, turns = [threading.Event(), threading.Event()], threading.Semaphore(0), count()
+
+    def fetch(tag, **_options):
+        turn = next(turns)
+        entered.release()
+        assert gates[turn].wait(LIMIT)
+        return answers[turn]
+
+    used, source.fetch = source.fetch, fetch
+    threads = []
+    for _ in range(2):
+        generator.clear()
+        generator.preload()
+        threads.append(threading.Thread(target=loader.jobs.popleft()))
+        threads[-1].start()
+        assert entered.acquire(timeout=LIMIT)
+    gates[0].set()
+    threads[0].join(LIMIT)
+    generator.go_past(5000)
+    gates[1].set()
+    threads[1].join(LIMIT)
+    source.fetch = used
+    assert generator.next_id() == 22_010
 
 
 # --- waiting -----------------------------------------------------------------------------

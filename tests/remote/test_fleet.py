@@ -127,8 +127,9 @@ def test_direct_processes_and_clients_repeat_nothing(site: Site, how: signal.Sig
             assert len(set(values)) == len(values), kind
         for path in paths:
             assert_rises(path)
-        # Clients that ended in order have given their worker ids back, as the others have.
-        assert site.held() == set()
+        # Clients that ended in order have given their worker ids back, as the others have. One
+        # that has to find out that a service hangs may not have the time to.
+        assert site.held() == set() or how == signal.SIGSTOP
         assert not any(SECRET in web.running.output for web in webs)
 
 

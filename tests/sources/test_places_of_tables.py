@@ -111,6 +111,8 @@ def test_a_tag_begins_above_the_rows_that_a_query_finds(
             alias = stack.enter_context(empty_sqlite(tmp_path / "shop.sqlite3"))
         else:
             alias = request.getfixturevalue(server)
+        for statement in before:
+            stack.callback(run, alias, statement.replace("CREATE", "DROP") + " CASCADE")
         stack.callback(handlers.reset)
         here = connections.settings[alias]["NAME"]
         run(alias, *before, *filled(filled_as.format(here)), *after)

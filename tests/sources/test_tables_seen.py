@@ -4,35 +4,41 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
+from copy import copy
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 from asgiref.sync import async_to_sync, sync_to_async
 from django.core.management import call_command
-from django.db import connections, models, transaction
+from django.db import ProgrammingError, connections, models, transaction
 from django.db.backends.signals import connection_created
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext, isolate_apps
 
 from django_idgen import segments
-from django_idgen.core.errors import SegmentUnavailable
+from django_idgen.core.errors import SegmentUnavailable, TagPaused
+from django_idgen.core.generator import is_prefork
 from django_idgen.core.segment_allocator import SegmentAllocator
 from django_idgen.db.connection import home_of
 from django_idgen.fields import SegmentIdField, SnowflakeField
 from django_idgen.models import LeafAlloc
 from django_idgen.process import handlers
-from django_idgen.process.watch import IdColumn
+from django_idgen.process.watch import IdColumn, columns_of, highest_in
 from django_idgen.sources.http import HttpSource
 from tests.app.models import Invoice
 from tests.places import STEP, Only, idgen_on, sqlite, using
 from tests.remote.service import SECRET, service
 from tests.rest.tags.people import clerk
-from tests.server_tools import execute, make_tables, unreachable
+from tests.server_tools import execute, execute_apart, make_tables, unreachable
 from tests.sources.pool.test_project import idgen_on as pooled
+from tests.tiers import long
 
 ROWS = 5000
 DATABASE_SOURCE = "django_idgen.sources.database.DatabaseSource"
@@ -146,7 +152,7 @@ def looks() -> Iterator[list[str]]:
     found: list[str] = []
     highest = IdColumn.highest
 
-    def looking(column: IdColumn) -> int:
+    def looking(column: IdColumn) -> tuple[int, bool]:
         found.append(column.model.__name__)
         return highest(column)
 
@@ -242,7 +248,7 @@ def test_the_tag_is_not_locked_meanwhile(shop: str) -> None:
     tag_made(max_id=2)
     highest = IdColumn.highest
 
-    def slowly(column: IdColumn) -> int:
+    def slowly(column: IdColumn) -> tuple[int, bool]:
         with transaction.atomic(using=home_of(shop)):
             LeafAlloc.objects.using(shop).filter(pk=TAG).update(step=7)
         return highest(column)
@@ -256,6 +262,106 @@ def test_what_the_caller_wrote_counts(shop: str) -> None:
     with transaction.atomic(using=shop):
         Invoice.objects.bulk_create([Invoice(pk=ROWS + 5)])
         assert created() == ROWS + 6
+
+
+def test_rows_that_a_rollback_brings_back_count(shop: str) -> None:
+    """An import that replaces all rows, and fails."""
+    with suppress(ZeroDivisionError), transaction.atomic(using=shop):
+        Invoice.objects.all().delete()
+        assert created() == ROWS + 1
+        raise ZeroDivisionError
+    handlers.reset()
+    assert created() > ROWS + 1
+
+
+@pytest.mark.parametrize("shop", ["postgres", *long("mariadb")], indirect=True)
+def test_rows_that_an_old_snapshot_does_not_show_count(shop: str) -> None:
+    """They were committed after the caller's transaction began."""
+    with transaction.atomic(using=shop):
+        with connections[shop].cursor() as cursor:
+            if shop == "postgres":
+                cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            cursor.execute("SELECT count(*) FROM app_invoice")
+        execute_apart(shop, "INSERT INTO app_invoice (id, note) VALUES (9000, '')")
+        assert created() == 9001
+
+
+@on_postgres
+def test_an_alter_table_of_the_caller_is_not_waited_for(shop: str) -> None:
+    """A migration changes a table, and fills it. Nothing is stored that others don't see."""
+    with transaction.atomic(using=shop):
+        execute(shop, "ALTER TABLE app_invoice ADD COLUMN more integer")
+        assert created() == ROWS + 1
+    assert not LeafAlloc.objects.get(pk=TAG).tables_seen
+
+
+@on_postgres
+def test_rows_that_a_policy_may_hide_are_looked_at_by_each_process(shop: str) -> None:
+    """Another user may see more of them."""
+    with suppress(ProgrammingError):
+        execute(shop, "CREATE ROLE idgen_tests")
+    execute(shop, "GRANT ALL ON ALL TABLES IN SCHEMA public TO idgen_tests")
+    execute(shop, "ALTER TABLE app_invoice ENABLE ROW LEVEL SECURITY")
+    execute(shop, f"CREATE POLICY low ON app_invoice USING (id <= {ROWS - 10} OR id > {ROWS})")
+    execute(shop, "SET ROLE idgen_tests")
+    assert Invoice._meta.pk.next_value() == ROWS - 9
+    execute(shop, "RESET ROLE")
+    assert not LeafAlloc.objects.get(pk=TAG).tables_seen
+    handlers.reset()
+    assert created() > ROWS
+
+
+@on_postgres
+def test_what_the_caller_wrote_counts_whatever_alias_rows_are_read_from(shop: str) -> None:
+    """A router may read from the same database by another name."""
+    connections.settings["twin"] = connections.settings[shop]
+    router = Only(shop)
+    router.db_for_read = lambda model, **hints: "twin"  # type: ignore[method-assign]
+    try:
+        with override_settings(DATABASE_ROUTERS=[router]), transaction.atomic(using=shop):
+            Invoice.objects.using(shop).bulk_create([Invoice(pk=ROWS + 5)])
+            assert created() == ROWS + 6
+    finally:
+        connections["twin"].close()
+        del connections["twin"], connections.settings["twin"]
+
+
+def test_a_row_that_is_saved_elsewhere_is_above_the_rows_there(postgres: str) -> None:
+    """By ``using``, without a router."""
+    with using(postgres), override_settings(IDGEN=idgen_on(postgres)):
+        fill(postgres, Invoice._meta.db_table)
+        assert Invoice.objects.using(postgres).create().pk == ROWS + 1
+        handlers.reset()
+
+
+def test_a_column_that_is_not_there_yet_has_no_rows(shop: str) -> None:
+    """A migration takes ids before another one renames the column."""
+    field = copy(parcel()._meta.pk)
+    with_rows(shop, "parcel")
+    field.column = "number"
+    assert columns_of(field) is None
+    assert highest_in(field) == 0
+
+
+def test_a_database_without_a_driver_harms_nothing(shop: str) -> None:
+    """No id goes there."""
+    connections.settings["gone"] = {**connections.settings[shop], "ENGINE": "nowhere.at_all"}
+    try:
+        assert created() == ROWS + 1
+    finally:
+        del connections.settings["gone"]
+
+
+def test_the_master_of_uwsgi_looks(shop: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For fields of tags, and for those of generators."""
+    master = ModuleType("uwsgi")
+    master.worker_id = lambda: 0  # type: ignore[attr-defined]
+    master.masterpid = os.getpid  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "uwsgi", master)
+    assert is_prefork()
+    assert created() == ROWS + 1
+    with tickets_of(shop) as kind:
+        assert kind.objects.create().pk == 2 * ROWS + 1
 
 
 @on_postgres
@@ -285,8 +391,9 @@ def test_a_project_looks_at_the_tables_that_a_service_cant_see(shop: str) -> Non
             assert generator.next_id() == ROWS + 1
 
 
-def test_the_field_of_a_generator_of_a_tag_looks(shop: str) -> None:
-    """Its ids come from a row, too. (A worker's part of serials can't go past another's.)"""
+@contextmanager
+def tickets_of(alias: str) -> Iterator[Any]:
+    """A model whose ids come from a generator of a tag."""
     with isolate_apps("tests.app"):
 
         class Parcel(models.Model):
@@ -295,12 +402,18 @@ def test_the_field_of_a_generator_of_a_tag_looks(shop: str) -> None:
             class Meta:
                 app_label = "app"
 
-    with_rows(shop, Parcel._meta.db_table)
-    source = {"BACKEND": DATABASE_SOURCE, "OPTIONS": {"database": shop}}
+    with_rows(alias, Parcel._meta.db_table)
+    source = {"BACKEND": DATABASE_SOURCE, "OPTIONS": {"database": alias}}
     tickets = {"BACKEND": TICKETS, "OPTIONS": {"tag": "tickets"}, "SOURCE": source}
-    with override_settings(IDGEN={**idgen_on(shop), "GENERATORS": {"tickets": tickets}}):
-        assert Parcel.objects.create().pk == 2 * ROWS + 1
-        assert Parcel.objects.create().pk == 2 * ROWS + 2
+    with override_settings(IDGEN={**idgen_on(alias), "GENERATORS": {"tickets": tickets}}):
+        yield Parcel
+
+
+def test_the_field_of_a_generator_of_a_tag_looks(shop: str) -> None:
+    """Its ids come from a row, too. (A worker's part of serials can't go past another's.)"""
+    with tickets_of(shop) as kind:
+        assert kind.objects.create().pk == 2 * ROWS + 1
+        assert kind.objects.create().pk == 2 * ROWS + 2
 
 
 # --- tenants and coroutines --------------------------------------------------------------
@@ -361,11 +474,27 @@ def test_a_receiver_that_sets_the_search_path_is_followed(tenants: str) -> None:
         connections[tenants].close()
 
 
+def test_a_tenant_that_is_dropped_is_no_matter_of_the_others(tenants: str) -> None:
+    """Its table has no rows any more."""
+    kind = parcel()
+    go_to(tenants, "south")
+    LeafAlloc.objects.create(biz_tag=TAG, max_id=1, step=STEP, paused=True)
+    with pytest.raises(TagPaused):
+        kind.objects.create()
+    execute(tenants, "DROP SCHEMA south CASCADE")
+    execute(tenants, "CREATE SCHEMA south")
+    LeafAlloc.objects.update(paused=False)
+    go_to(tenants, "north")
+    handlers.segments[TAG].watch._found.clear()  # type: ignore[union-attr]
+    assert kind.objects.create().pk == ROWS + 1
+
+
 def test_each_tenant_is_looked_at_by_one_process(
     tenants: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the connection names the tenant, as django-tenants' does."""
     kind = parcel()
+    segments.of_field(kind._meta.pk)  # before there is any tenant
     for schema, rows in (("north", ROWS), ("south", 2 * ROWS)):
         monkeypatch.setattr(connections[tenants], "schema_name", schema, raising=False)
         go_to(tenants, schema)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from import_export.formats.base_formats import CSV, JSON, XLSX
-from import_export.resources import modelresource_factory
+from import_export.resources import ModelResource, modelresource_factory
 from openpyxl import load_workbook
 
 from django_idgen.strings.registration import register
 from tests.app.models import GiftCard, Order, Receipt, Redemption
 
 pytestmark = pytest.mark.django_db
-register("import_export")
 
 
 def exported(model: Any, kind: Any) -> bytes:
@@ -51,6 +50,44 @@ def test_relations_find_their_rows_again(kind: Any) -> None:
     use.refresh_from_db()
     assert use.card == cards[0]
     assert set(use.others.all()) == set(cards[1:])
+
+
+class Early(ModelResource):
+    """Defined before the registration, as in an ``admin.py`` that the admin imports first."""
+
+    class Meta:
+        model = Redemption
+
+
+register("import_export")
+
+
+class ByNote(ModelResource):
+    """Its cells have names of the rows, and no ids."""
+
+    class Meta:
+        model = Redemption
+        widgets: ClassVar[Any] = {"card": {"field": "note"}, "others": {"field": "note"}}
+
+
+def test_a_resource_that_was_defined_before_has_texts_too() -> None:
+    card = GiftCard.objects.create()
+    use = Redemption.objects.create(card=card)
+    use.others.add(card)
+    text = card.get_id_display()  # type: ignore[attr-defined]
+    ((*cells,),) = Early().export()
+    assert cells == [str(use.pk), text, text]
+
+
+def test_rows_that_are_named_otherwise_keep_their_names() -> None:
+    """An export of them can be imported."""
+    card = GiftCard.objects.create(note="tea")
+    use = Redemption.objects.create(card=card)
+    use.others.add(card)
+    data = ByNote().export()
+    assert data[0] == (str(use.pk), "tea", "tea")
+    assert not ByNote().import_data(data).has_errors()
+    assert list(use.others.all()) == [card]
 
 
 def test_no_number_of_a_scrambled_key_is_written() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from base64 import b64decode
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import strawberry
 import strawberry_django
 from asgiref.sync import sync_to_async
 from strawberry import auto, relay
+from strawberry_django.relay import DjangoCursorConnection
 
 from django_idgen.strings.registration import register
 from tests.app.models import GiftCard, Order, Purchase, Redemption
@@ -30,6 +32,24 @@ class Use:
     id: auto
     card: Card
     card_id: strawberry.ID
+
+
+@strawberry_django.type(Redemption)
+class PlainUse:
+    card: auto
+    others: auto
+    far: strawberry.ID = strawberry_django.field(field_name="card__id")
+
+    @strawberry_django.field
+    def card_id(self) -> strawberry.ID:
+        return self.card_id  # type: ignore[return-value]
+
+
+@strawberry_django.type(Redemption)
+class CountedUse:
+    @strawberry_django.field
+    def others(self) -> int:
+        return self.others.count()  # type: ignore[attr-defined]
 
 
 @strawberry_django.type(Order)
@@ -60,6 +80,10 @@ class Query:
     orders: list[OrderType] = strawberry_django.field()
     nodes: list[CardNode] = strawberry_django.field()
     node: relay.Node = strawberry_django.node()
+    some: list[CardNode] = strawberry_django.node()
+    plain: list[PlainUse] = strawberry_django.field()
+    counted: list[CountedUse] = strawberry_django.field()
+    pages: DjangoCursorConnection[CardNode] = strawberry_django.connection()
 
 
 schema = strawberry.Schema(query=Query, types=[CardNode, PurchaseType])
@@ -111,6 +135,35 @@ def test_a_global_id_holds_the_text(card: GiftCard) -> None:
     assert (known.type_name, known.node_id) == ("CardNode", text_of(card))
     again = ask(f'{{ node(id: "{found["id"]}") {{ id }} }}')["node"]
     assert again == found
+
+
+def test_several_global_ids_find_their_rows(card: GiftCard) -> None:
+    """In the order that was asked for."""
+    other = GiftCard.objects.create(note="cup")
+    found = ask("{ nodes { id note } }")["nodes"]
+    ids = [each["id"] for each in sorted(found, key=lambda each: each["note"])]
+    again = ask(f'{{ some(ids: ["{ids[0]}", "{ids[1]}"]) {{ note }} }}')["some"]
+    assert again == [{"note": other.note}, {"note": card.note}]
+
+
+def test_no_number_of_a_scrambled_key_gets_out(card: GiftCard) -> None:
+    """Of related rows without a type, along a path, from a resolver, in a cursor."""
+    use = Redemption.objects.create(card=card)
+    use.others.add(card)
+    text = text_of(card)
+    assert ask("{ plain { card { pk } others { pk } far cardId } }")["plain"] == [
+        {"card": {"pk": text}, "others": [{"pk": text}], "far": text, "cardId": text}
+    ]
+    ((edge,),) = ask("{ pages { edges { cursor } } }")["pages"].values()
+    assert text in b64decode(edge["cursor"]).decode()
+    again = ask(f'{{ pages(after: "{edge["cursor"]}") {{ edges {{ cursor }} }} }}')
+    assert again["pages"]["edges"] == []
+
+
+def test_a_count_is_no_id(card: GiftCard) -> None:
+    """A resolver may be named like a relation, and return another number."""
+    Redemption.objects.create(card=card).others.add(card)
+    assert ask("{ counted { others } }")["counted"] == [{"others": 1}]
 
 
 @pytest.mark.django_db(transaction=True)
