@@ -134,9 +134,9 @@ def begin(connection: BaseDatabaseWrapper, *, lock_timeout: int) -> None:
 
 
 def limit_lock_waits(connection: BaseDatabaseWrapper, seconds: int) -> None:
-    """Let no statement of ``connection`` wait longer for a lock on a table."""
+    """Let no statement of a transaction just begun wait longer for a lock on a table."""
     if connection.vendor == "postgresql":
-        _execute(connection, f"SET lock_timeout = '{int(seconds)}s'")
+        _execute(connection, f"SET LOCAL lock_timeout = '{int(seconds)}s'")
     elif connection.vendor == "mysql":
         _execute(connection, f"SET SESSION lock_wait_timeout = {int(seconds)}")
     elif connection.vendor == "sqlite":

@@ -82,6 +82,7 @@ class IdColumn:
 
     def _committed(self) -> int:
         with closing(connection_apart(self.alias)) as connection:
+            connection.set_autocommit(False)
             dialects.limit_lock_waits(connection, LOCK_TIMEOUT)
             return self._read(connection)
 
@@ -117,14 +118,15 @@ class FieldWatch(Watch):
         return any(self._spot(field) not in self._found for field in self._fields)
 
     def find(self) -> None:
-        outside_event_loop(partial(self._find, [(field, None) for field in self._fields]))
+        fields = [(field, None) for field in self._fields]
+        outside_event_loop(partial(_closing_new, partial(self._find, fields)))
 
     def look(self, tables: frozenset[str]) -> None:
-        outside_event_loop(partial(self._look, tables))
+        outside_event_loop(partial(_closing_new, partial(self._look, tables)))
 
     async def in_thread(self, ask: Callable[[], None]) -> None:
         # The thread in which coroutines use the ORM. Its connection has the caller's tenant.
-        waiting = sync_to_async(partial(_closing_new, ask))()
+        waiting = sync_to_async(ask)()
         try:
             await waiting
         except RuntimeError as error:  # of asgiref: that thread waits for this very coroutine

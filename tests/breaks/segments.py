@@ -657,8 +657,8 @@ BREAKS = (
         "a coroutine looks on a connection without its tenant",
         "hazard 103",
         "django_idgen/process/watch.py",
-        "        waiting = sync_to_async(partial(_closing_new, ask))()",
-        "        waiting = asyncio.to_thread(partial(_closing_new, ask))",
+        "        waiting = sync_to_async(ask)()",
+        "        waiting = asyncio.to_thread(ask)",
         (f"{SEEN}::test_a_coroutine_looks_in_its_search_path",),
     ),
     Break(

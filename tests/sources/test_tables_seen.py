@@ -372,6 +372,13 @@ def test_a_database_that_does_not_answer_is_an_error(shop: str) -> None:
     assert created() == ROWS + 1
 
 
+def test_a_look_leaves_no_connection_open(shop: str) -> None:
+    """An id without a row: the thread may never use the database."""
+    connections[shop].close()
+    assert segments[TAG].next_id() == ROWS + 1
+    assert connections[shop].connection is None
+
+
 def test_what_a_pool_was_given_before_is_passed_by(shop: str, redis: str) -> None:
     """Ids that a program without the model put into it are below the rows."""
     with override_settings(IDGEN=pooled(redis, shop)):
