@@ -393,6 +393,11 @@ class SegmentGenerator(Generator):
             load.finish()
         self._services.give_back(self.tag, [ids for ids in ranges if ids])
 
+    @property
+    def tables_seen(self) -> frozenset[str]:
+        """Tables whose rows are below all ids that it may still give."""
+        return self._tables_seen
+
     def expect(self, tables: frozenset[str]) -> frozenset[str]:
         """Give only ids above the rows of ``tables``, each named by a key.
 

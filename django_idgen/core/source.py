@@ -94,7 +94,8 @@ class Source(ABC):
         never runs inside the caller's transaction.
 
         Raises :class:`SegmentUnavailable` (with the cause chained), :class:`TagPaused`,
-        :class:`SegmentExhausted` or :class:`InvalidTag`.
+        :class:`SegmentExhausted` or :class:`InvalidTag`; with :attr:`knows_tables` also
+        :class:`TablesUnseen`.
         """
 
     @property

@@ -288,11 +288,16 @@ def _new_wrapper(alias: str, configured: dict[str, Any]) -> BaseDatabaseWrapper:
 
 
 def connection_apart(alias: str) -> BaseDatabaseWrapper:
-    """A new connection to the project's database, which sees only what is committed. Close it."""
-    return _plain_wrapper(alias, dict(connections.settings[alias]))
+    """A new connection to the project's database, which sees only what is committed. Close it.
+
+    It waits for long statements.
+    """
+    return _plain_wrapper(alias, dict(connections.settings[alias]), patient=True)
 
 
-def _plain_wrapper(alias: str, configured: dict[str, Any]) -> BaseDatabaseWrapper:
+def _plain_wrapper(
+    alias: str, configured: dict[str, Any], *, patient: bool = False
+) -> BaseDatabaseWrapper:
     kind = load_backend(configured["ENGINE"]).DatabaseWrapper
     unpooled = _unpooled(kind)
     options: dict[str, Any] = dict(configured.get("OPTIONS") or {})
@@ -302,7 +307,8 @@ def _plain_wrapper(alias: str, configured: dict[str, Any]) -> BaseDatabaseWrappe
         # Those of its pool: no driver has an option in capitals.
         options = {name: value for name, value in options.items() if not name.isupper()}
     for option, value in SOCKET_OPTIONS.get(configured["ENGINE"].rpartition(".")[2], {}).items():
-        options.setdefault(option, value)
+        if not (patient and option.endswith("_timeout") and option != "connect_timeout"):
+            options.setdefault(option, value)
     own: dict[str, Any] = {
         **configured,
         "OPTIONS": options,

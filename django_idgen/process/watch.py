@@ -13,11 +13,14 @@ connection of the caller finds. Tenants whose tables have one name are apart, to
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from typing import Any, TypeVar
@@ -51,8 +54,8 @@ class IdColumn:
     name: str
     key: str
     """A short text that no other column has."""
-    found: bool = True
-    """Whether the caller's connection has found it; else no connection was opened for that."""
+    by_caller: bool = True
+    """Whether the caller's connection goes there; else no connection was opened for that."""
     hides_rows: bool = False
     """Whether row-level security may hide rows from this user."""
 
@@ -65,32 +68,40 @@ class IdColumn:
         """
         mine = connections[self.alias]
         with _errors_of(self.model, self.alias):
-            if not self.found:
-                return self._committed(), True
-            with _uncounted(mine):
+            if not self.by_caller:
+                return self._committed() or 0, True
+            if place_of(self.alias).in_process or not _in_transaction(mine):
                 top = self._read(mine)
-            if self.hides_rows or place_of(self.alias).in_process:
-                return top, not self.hides_rows
-            if not mine.in_atomic_block:
-                return top, True
-            try:
-                return max(top, self._committed()), True
-            except OperationalError as error:
-                if not dialects.is_lock_timeout(error):
-                    raise
-                return top, False  # the caller itself may have locked it: an ALTER TABLE
+                return top or 0, not self.hides_rows and top is not None
+            return self._in_transaction(mine)
 
-    def _committed(self) -> int:
+    def _in_transaction(self, mine: BaseDatabaseWrapper) -> tuple[int, bool]:
+        own = None
+        if mine.vendor != "sqlite" or mine.connection.total_changes:
+            # SQLite refuses to write in a transaction that began with a read.
+            own = self._read(mine)
+        if self.hides_rows:
+            return own or 0, False
+        try:
+            committed = self._committed()
+        except OperationalError as error:
+            if not dialects.is_lock_timeout(error):
+                raise
+            return own or 0, False  # the caller itself may have locked it: an ALTER TABLE
+        return max(own or 0, committed or 0), own is not None or committed is not None
+
+    def _committed(self) -> int | None:
         with closing(connection_apart(self.alias)) as connection:
             connection.set_autocommit(False)
             dialects.limit_lock_waits(connection, LOCK_TIMEOUT)
             return self._read(connection)
 
-    def _read(self, connection: BaseDatabaseWrapper) -> int:
-        if not has_column(connection, self.table, self.name):
-            return 0  # dropped, or not yet committed
+    def _read(self, connection: BaseDatabaseWrapper) -> int | None:
+        """None without a table: it was dropped, or is not yet committed."""
         name = f"{self.table}.{connection.ops.quote_name(self.name)}"
-        with connection.cursor() as cursor:
+        with _uncounted(connection), connection.cursor() as cursor:
+            if not has_column(connection, self.table, self.name):
+                return None
             cursor.execute(f"SELECT MAX({name}) FROM {self.table} WHERE {name} <= {HIGHEST}")  # noqa: S608
             (found,) = cursor.fetchone()
         return max(int(found or 0), 0)
@@ -107,22 +118,28 @@ class FieldWatch(Watch):
         self._generator = generator
         self._fields = fields
         self._found: set[Spot] = set()
+        self._found_for: dict[Spot, object] = {}
+        """Those found for one transaction, which sees more or less than others do."""
         self._columns: dict[str, IdColumn] = {}
+        self._turn = threading.Lock()
 
     def follow(self, field: Any, using: str | None = None) -> None:
         spot = self._spot(field, using)
-        if spot not in self._found:
-            outside_event_loop(partial(self._find, [(field, using)]))
+        if spot not in self._found and not self._is_found_here(spot):
+            outside_event_loop(partial(self._in_turn, partial(self._find, [(field, using)])))
 
     def is_due(self) -> bool:
-        return any(self._spot(field) not in self._found for field in self._fields)
+        spots = map(self._spot, self._fields)
+        return any(each not in self._found and not self._is_found_here(each) for each in spots)
 
     def find(self) -> None:
         fields = [(field, None) for field in self._fields]
-        outside_event_loop(partial(_closing_new, partial(self._find, fields)))
+        find = partial(self._in_turn, partial(self._find, fields))
+        outside_event_loop(partial(_closing_new, find))
 
     def look(self, tables: frozenset[str]) -> None:
-        outside_event_loop(partial(_closing_new, partial(self._look, tables)))
+        look = partial(self._in_turn, partial(self._look, tables))
+        outside_event_loop(partial(_closing_new, look))
 
     async def in_thread(self, ask: Callable[[], None]) -> None:
         # The thread in which coroutines use the ORM. Its connection has the caller's tenant.
@@ -154,14 +171,39 @@ class FieldWatch(Watch):
                 continue  # it has no table yet, or may not be asked
             for each in columns:
                 self._columns.setdefault(each.key, each)
-            if late := self._generator.expect(frozenset(each.key for each in columns)):
-                self._look(late)
-            self._found.add(spot)
+            late = self._generator.expect(frozenset(each.key for each in columns))
+            if self._look(late):
+                self._found.add(spot)
+            else:
+                self._found_for[spot] = _transaction_of(connections[spot[2]])
 
-    def _look(self, tables: frozenset[str]) -> None:
-        for key in tables:
-            top, for_all = self._columns[key].highest()
+    def _look(self, tables: frozenset[str]) -> bool:
+        """Whether all processes would see as much."""
+        sure = True
+        for key in tables - self._generator.tables_seen:
+            column = self._columns[key]
+            top, for_all = column.highest()
             self._generator.pass_rows(frozenset([key]), top, for_all=for_all)
+            sure &= for_all or column.hides_rows
+        if not sure:  # they are found again, once this transaction has ended
+            found, self._found = self._found, set()
+            self._found_for |= {each: _transaction_of(connections[each[2]]) for each in found}
+        return sure
+
+    def _is_found_here(self, spot: Spot) -> bool:
+        if spot not in self._found_for:
+            return False
+        transaction = _transaction_of(connections[spot[2]])
+        return transaction is not None and self._found_for[spot] is transaction
+
+    def _in_turn(self, ask: Callable[[], T]) -> T:
+        """Call ``ask``, one thread at a time: a herd would take a connection each."""
+        taken = self._turn.acquire(timeout=LOCK_TIMEOUT)
+        try:
+            return ask()
+        finally:
+            if taken:
+                self._turn.release()
 
 
 def highest_in(field: Any) -> int:
@@ -194,11 +236,12 @@ def columns_of(field: Any, using: str | None = None) -> list[IdColumn] | None:
             if alias == first:
                 return None
             continue
-        if alias != first and connection.connection is None:
-            found.append(_unasked(connection, model, name))
+        by_caller = alias == first or connection.connection is not None
+        if not by_caller or connection.vendor != "postgresql":
+            found.append(_as_named(connection, model, name, by_caller=by_caller))
             continue
-        with _errors_of(model, alias), _uncounted(connection):
-            column = _found(connection, model, name)
+        with _errors_of(model, alias):
+            column = _resolved(connection, model, name)
         if column is not None:
             found.append(column)
         elif alias == first:
@@ -214,23 +257,27 @@ def _other_databases(model: Any) -> set[str]:
     return found
 
 
-def _unasked(connection: BaseDatabaseWrapper, model: Any, name: str) -> IdColumn:
-    """The column as the settings name it: no connection is opened, as a replica may be down."""
+def _as_named(
+    connection: BaseDatabaseWrapper, model: Any, name: str, *, by_caller: bool
+) -> IdColumn:
+    """The column as the settings name it, without a query: a replica may be down."""
     table = model._meta.db_table
     quoted = connection.ops.quote_name(table)
-    key = _key(connection, connection.settings_dict["NAME"], table, name)
-    return IdColumn(model, connection.alias, quoted, name, key, found=False)
+    database = connection.settings_dict["NAME"]
+    if connection.vendor == "sqlite":
+        database = os.path.abspath(database)
+    key = _key(connection, database, table, name)
+    return IdColumn(model, connection.alias, quoted, name, key, by_caller=by_caller)
 
 
-def _found(connection: BaseDatabaseWrapper, model: Any, name: str) -> IdColumn | None:
+def _resolved(connection: BaseDatabaseWrapper, model: Any, name: str) -> IdColumn | None:
     """The column in the table that ``connection`` finds; None if it finds no such table."""
-    unasked = _unasked(connection, model, name)
-    if connection.vendor != "postgresql":
-        there = has_column(connection, unasked.table, name)
-        return replace(unasked, found=True) if there else None
-    with connection.cursor() as cursor:
-        cursor.execute(_TABLE_IN_POSTGRESQL, [name, unasked.table])
-        found = cursor.fetchone()
+    words = [name, connection.ops.quote_name(model._meta.db_table)]
+    try:
+        found = _asked(connection, words)
+    except Error:  # a transaction that was aborted; or a database that the next line asks, too
+        with closing(connection_apart(connection.alias)) as apart:
+            found = _asked(apart, words)
     if found is None:
         return None
     table, database, number, hides_rows = found
@@ -238,9 +285,21 @@ def _found(connection: BaseDatabaseWrapper, model: Any, name: str) -> IdColumn |
     return IdColumn(model, connection.alias, table, name, key, hides_rows=hides_rows)
 
 
+def _asked(connection: BaseDatabaseWrapper, words: list[str]) -> Any:
+    with _uncounted(connection), connection.cursor() as cursor:
+        cursor.execute(_TABLE_IN_POSTGRESQL, words)
+        return cursor.fetchone()
+
+
+LOCAL = ("", "localhost", "127.0.0.1", "::1")
+
+
 def _key(connection: BaseDatabaseWrapper, *words: object) -> str:
     where = connection.settings_dict
-    text = "/".join(map(str, [connection.vendor, where["HOST"], where["PORT"], *words]))
+    host = str(where["HOST"])
+    # Each host has another database at such an address.
+    own = socket.gethostname() if host in LOCAL or host.startswith("/") else host
+    text = "/".join(map(str, [connection.vendor, own, where["PORT"], *words]))
     return sha256(text.encode()).hexdigest()[:16]
 
 
@@ -252,6 +311,24 @@ _TABLE_IN_POSTGRESQL = """
     JOIN pg_attribute part ON part.attrelid = found.oid AND part.attname = %s
     WHERE found.oid = to_regclass(%s) AND NOT part.attisdropped
 """
+
+
+def _in_transaction(connection: BaseDatabaseWrapper) -> bool:
+    """Whether it may be in one, that ``atomic()`` began or other code."""
+    if connection.in_atomic_block or not connection.get_autocommit():
+        return True
+    raw: Any = connection.connection
+    if connection.vendor == "sqlite":
+        return bool(raw.in_transaction)
+    if connection.vendor == "postgresql":
+        info = getattr(raw, "info", None)  # of psycopg 3, and of psycopg2 from 2.8 on
+        return info is None or int(info.transaction_status) != 0
+    return False
+
+
+def _transaction_of(connection: BaseDatabaseWrapper) -> object:
+    """What stands for the transaction that ``atomic()`` has begun; None without one."""
+    return next(iter(connection.atomic_blocks), None)
 
 
 @contextmanager

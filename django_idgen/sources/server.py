@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
@@ -717,7 +717,7 @@ class RowOpening:
             remainder=shard.remainder,
             largest_step=wanted,
             server=server,
-            tables_seen=" ".join(sorted(demand.tables)),
+            tables_seen=_with_keys("", demand.tables),
         )
         if why := why_alike(row, self.alias):
             raise InvalidTag(tag, why)
@@ -787,7 +787,7 @@ class RowOpening:
             raise TablesUnseen(row.biz_tag, unseen)
         if not new:
             return set()
-        row.tables_seen = " ".join(sorted(seen | new))
+        row.tables_seen = _with_keys(row.tables_seen, new)
         past = floor.lowest if seen else self._past_rows(installation, floor, lost=False)
         if past <= row.max_id:
             return {"tables_seen"}
@@ -849,6 +849,14 @@ class RowOpening:
                 f"leaf_alloc of database {self.alias!r}; delta must be 1 to 1024, and the "
                 f"remainder less than it. Correct the row."
             )
+
+
+MOST_TABLES = 2000
+"""Tables that a row remembers: the latest. Others are looked at again."""
+
+
+def _with_keys(stored: str, new: Collection[str]) -> str:
+    return " ".join([*stored.split(), *sorted(new)][-MOST_TABLES:])
 
 
 def _longest(moved: int) -> int:

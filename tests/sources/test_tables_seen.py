@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import sqlite3
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from copy import copy
 from pathlib import Path
@@ -30,7 +32,7 @@ from django_idgen.db.connection import home_of
 from django_idgen.fields import SegmentIdField, SnowflakeField
 from django_idgen.models import LeafAlloc
 from django_idgen.process import handlers
-from django_idgen.process.watch import IdColumn, columns_of, highest_in
+from django_idgen.process.watch import IdColumn, highest_in
 from django_idgen.sources.http import HttpSource
 from tests.app.models import Invoice
 from tests.places import STEP, Only, idgen_on, sqlite, using
@@ -264,14 +266,80 @@ def test_what_the_caller_wrote_counts(shop: str) -> None:
         assert created() == ROWS + 6
 
 
-def test_rows_that_a_rollback_brings_back_count(shop: str) -> None:
+@contextmanager
+def atomic(alias: str) -> Iterator[None]:
+    with transaction.atomic(using=alias):
+        yield
+
+
+@contextmanager
+def by_hand(alias: str) -> Iterator[None]:
+    """As a project does that has switched autocommit off."""
+    transaction.set_autocommit(False, using=alias)
+    try:
+        yield
+        transaction.commit(using=alias)
+    finally:
+        transaction.rollback(using=alias)
+        transaction.set_autocommit(True, using=alias)
+
+
+@contextmanager
+def by_sql(alias: str) -> Iterator[None]:
+    """Code that begins it without Django's knowledge."""
+    with connections[alias].cursor() as cursor:
+        cursor.execute("BEGIN")
+        try:
+            yield
+            cursor.execute("COMMIT")
+        except BaseException:
+            cursor.execute("ROLLBACK")
+            raise
+
+
+@pytest.mark.parametrize("begun", [atomic, by_hand, by_sql])
+def test_rows_that_a_rollback_brings_back_count(shop: str, begun: Any) -> None:
     """An import that replaces all rows, and fails."""
-    with suppress(ZeroDivisionError), transaction.atomic(using=shop):
-        Invoice.objects.all().delete()
+    with suppress(ZeroDivisionError), begun(shop):
+        with connections[shop].cursor() as cursor:
+            cursor.execute("DELETE FROM app_invoice")
         assert created() == ROWS + 1
         raise ZeroDivisionError
+    assert created() > ROWS + 1
     handlers.reset()
     assert created() > ROWS + 1
+
+
+@on_postgres
+def test_rows_of_a_table_that_was_locked_count_afterwards(shop: str) -> None:
+    """A look that could not see what is committed is repeated once the transaction has ended."""
+    with suppress(ZeroDivisionError), transaction.atomic(using=shop):
+        execute(shop, "TRUNCATE app_invoice")
+        assert [created() for _ in range(2)] == [1, 2]
+        raise ZeroDivisionError
+    assert created() == ROWS + 1
+    assert LeafAlloc.objects.get(pk=TAG).tables_seen
+
+
+@pytest.mark.parametrize("shop", ["sqlite"], indirect=True)
+def test_a_transaction_of_sqlite_does_not_begin_with_a_look(shop: str) -> None:
+    """After a read it could not write while another process does."""
+    other = sqlite3.connect(connections[shop].settings_dict["NAME"], timeout=0)
+    connections[shop].close()  # it has written
+    with closing(other), transaction.atomic(using=shop):
+        key = Invoice._meta.pk.next_value()
+        other.execute("INSERT INTO app_invoice (id, note) VALUES (-1, '')")
+        other.commit()
+        Invoice.objects.create(pk=key)
+    assert key == ROWS + 1
+
+
+def test_one_thread_looks_for_all(shop: str) -> None:
+    """A herd of first ids would take a connection each."""
+    with looks() as found, ThreadPoolExecutor(8) as pool:
+        ids = list(pool.map(lambda _: segments[TAG].next_id(), range(8)))
+    assert found == ["Invoice"]
+    assert min(ids) == ROWS + 1
 
 
 @pytest.mark.parametrize("shop", ["postgres", *long("mariadb")], indirect=True)
@@ -339,7 +407,6 @@ def test_a_column_that_is_not_there_yet_has_no_rows(shop: str) -> None:
     field = copy(parcel()._meta.pk)
     with_rows(shop, "parcel")
     field.column = "number"
-    assert columns_of(field) is None
     assert highest_in(field) == 0
 
 
