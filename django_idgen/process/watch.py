@@ -323,7 +323,8 @@ def _in_transaction(connection: BaseDatabaseWrapper) -> bool:
     if connection.vendor == "postgresql":
         info = getattr(raw, "info", None)  # of psycopg 3, and of psycopg2 from 2.8 on
         return info is None or int(info.transaction_status) != 0
-    return False
+    # mysqlclient does not say; PyMySQL has the server's SERVER_STATUS_IN_TRANS.
+    return bool(getattr(raw, "server_status", 1) & 1)
 
 
 def _transaction_of(connection: BaseDatabaseWrapper) -> object:

@@ -49,7 +49,7 @@ TAG = "app.invoice"
 pytestmark = pytest.mark.urls("tests.sources.urls_of_doors")
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", "postgres", "mariadb"])
 def shop(request: pytest.FixtureRequest, tmp_path: Path, django_db_blocker: Any) -> Iterator[str]:
     """The database of the project: its table has rows 1 to 5000, which came by COPY."""
     with ExitStack() as stack:
@@ -57,7 +57,7 @@ def shop(request: pytest.FixtureRequest, tmp_path: Path, django_db_blocker: Any)
             stack.enter_context(django_db_blocker.unblock())
             alias = stack.enter_context(sqlite(tmp_path))
         else:
-            alias = request.getfixturevalue("postgres")
+            alias = request.getfixturevalue(request.param)
             stack.enter_context(using(alias))
             stack.enter_context(override_settings(DATABASE_ROUTERS=[Only(alias)]))
         fill(alias, Invoice._meta.db_table)
@@ -70,13 +70,10 @@ on_postgres = pytest.mark.parametrize("shop", ["postgres"], indirect=True)
 
 def fill(alias: str, table: str, *, up_to: int = ROWS) -> None:
     """Rows that no process of ours knows of."""
+    columns, rest = ("id, note", ", ''") if table == Invoice._meta.db_table else ("id", "")
+    rows = ", ".join(f"({number}{rest})" for number in range(1, up_to + 1))
     with connections[alias].cursor() as cursor:
-        columns = "id" if table != Invoice._meta.db_table else "id, note"
-        note = "" if columns == "id" else ", ''"
-        cursor.execute(
-            f"INSERT INTO {table} ({columns}) WITH RECURSIVE n(i) AS "
-            f"(SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {up_to}) SELECT i{note} FROM n"
-        )
+        cursor.execute(f"INSERT INTO {table} ({columns}) VALUES {rows}")
 
 
 @contextmanager
