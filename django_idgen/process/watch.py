@@ -73,9 +73,9 @@ class IdColumn:
             if place_of(self.alias).in_process or not _in_transaction(mine):
                 top = self._read(mine)
                 return top or 0, not self.hides_rows and top is not None
-            return self._in_transaction(mine)
+            return self._highest_for_all(mine)
 
-    def _in_transaction(self, mine: BaseDatabaseWrapper) -> tuple[int, bool]:
+    def _highest_for_all(self, mine: BaseDatabaseWrapper) -> tuple[int, bool]:
         own = None
         if mine.vendor != "sqlite" or mine.connection.total_changes:
             # SQLite refuses to write in a transaction that began with a read.
@@ -198,12 +198,15 @@ class FieldWatch(Watch):
 
     def _in_turn(self, ask: Callable[[], T]) -> T:
         """Call ``ask``, one thread at a time: a herd would take a connection each."""
-        taken = self._turn.acquire(timeout=LOCK_TIMEOUT)
+        turn = self._turn
+        taken = turn.acquire(timeout=LOCK_TIMEOUT)
+        if not taken:  # it looks for long; or was forked away
+            self._turn = threading.Lock()
         try:
             return ask()
         finally:
             if taken:
-                self._turn.release()
+                turn.release()
 
 
 def highest_in(field: Any) -> int:
