@@ -189,9 +189,11 @@ def _connect(name: str) -> None:
 def _drop_tables(name: str) -> None:
     connection = connections[name]
     with connection.constraint_checks_disabled(), connection.cursor() as cursor:
-        tables = map(connection.ops.quote_name, connection.introspection.table_names(cursor))
-        if names := ", ".join(tables):
-            cursor.execute(f"DROP TABLE {names} CASCADE")
+        found = connection.introspection.get_table_list(cursor)
+        for kind, what in (("v", "VIEW"), ("t", "TABLE")):
+            tables = [connection.ops.quote_name(each.name) for each in found if each.type == kind]
+            if names := ", ".join(tables):
+                cursor.execute(f"DROP {what} {names} CASCADE")
 
 
 def _server_of(name: str) -> str:
