@@ -81,7 +81,9 @@ class IdKeysWidget(ManyToManyWidget):  # type: ignore[misc]
 def _text_of(widget: ForeignKeyWidget | ManyToManyWidget) -> TextForm | None:
     """The text form of the keys by which ``widget`` finds rows; None if it goes by a name."""
     key = widget.model._meta.pk
-    held = id_held_by(key) if widget.field in ("pk", key.name) else None
+    # django-import-export before 4.4 has keys in cells that should go by a name.
+    by_key = widget.field in ("pk", key.name) or getattr(widget, "key_is_id", False)
+    held = id_held_by(key) if by_key else None
     return None if held is None else held.text
 
 
