@@ -96,8 +96,8 @@ def restart_empty(fleet: Fleet, server: ZooKeeper) -> None:
     server.start()
 
 
-LOSSES = [delete_node, end_the_life, restart_empty]
-ODD_LOSSES = [garble, drop_a_mark, drop_the_ceiling]
+LOSSES = [delete_node, end_the_life, restart_empty, drop_a_mark]
+ODD_LOSSES = [garble, drop_the_ceiling]
 
 
 @pytest.fixture(params=[*LOSSES, *long(*ODD_LOSSES)])
