@@ -335,34 +335,33 @@ def has_table(connection: BaseDatabaseWrapper, table: str) -> bool:
     name may have, and in the search path of the caller. Raises what the database raises otherwise.
     """
     quoted = connection.ops.quote_name(table)
+    if connection.vendor != "postgresql":
+        return _finds(connection, "1", quoted)
+    # A failed statement would end the caller's transaction.
     with connection.cursor() as cursor:
-        if connection.vendor == "postgresql":
-            # A failed statement would end the caller's transaction.
-            cursor.execute("SELECT to_regclass(%s)", [quoted])
-            return cursor.fetchone()[0] is not None
-        try:
-            cursor.execute(f"SELECT 1 FROM {quoted} WHERE 1 = 0")  # noqa: S608
-        except (ProgrammingError, OperationalError) as error:
-            if not _is_missing(error):
-                raise
-            return False
-        return True
+        cursor.execute("SELECT to_regclass(%s)", [quoted])
+        return cursor.fetchone()[0] is not None
 
 
 def has_column(connection: BaseDatabaseWrapper, table: str, column: str) -> bool:
     """As :func:`has_table` of ``table`` in SQL, and whether it has ``column``."""
+    if connection.vendor != "postgresql":
+        # Qualified: SQLite takes an unknown name in quotes for a text.
+        return _finds(connection, f"{table}.{connection.ops.quote_name(column)}", table)
     with connection.cursor() as cursor:
-        if connection.vendor == "postgresql":
-            cursor.execute(_COLUMN_IN_POSTGRESQL, [table, column])
-            return cursor.fetchone() is not None
-        name = f"{table}.{connection.ops.quote_name(column)}"
+        cursor.execute(_COLUMN_IN_POSTGRESQL, [table, column])
+        return cursor.fetchone() is not None
+
+
+def _finds(connection: BaseDatabaseWrapper, what: str, table: str) -> bool:
+    with connection.cursor() as cursor:
         try:
-            cursor.execute(f"SELECT {name} FROM {table} WHERE 1 = 0")  # noqa: S608
+            cursor.execute(f"SELECT {what} FROM {table} WHERE 1 = 0")  # noqa: S608
         except (ProgrammingError, OperationalError) as error:
             if not _is_missing(error):
                 raise
             return False
-        return True
+    return True
 
 
 _COLUMN_IN_POSTGRESQL = """

@@ -110,7 +110,7 @@ def test_a_project_with_tenants(project: Any) -> None:
 
 
 def test_a_tenant_that_another_process_never_met(project: Any) -> None:
-    """Another tenant's rows are not taken for its own, whoever used the tag first."""
+    """Another tenant's rows are not taken for its own, if that used the tag first."""
     assert project("""
         with schema_context("south"):
             print(Order.objects.create().pk)

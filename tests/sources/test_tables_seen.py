@@ -69,7 +69,7 @@ on_postgres = pytest.mark.parametrize("shop", ["postgres"], indirect=True)
 
 
 def fill(alias: str, table: str, *, up_to: int = ROWS) -> None:
-    """Rows that no process of ours knows of."""
+    """Rows that no process of django_idgen knows."""
     columns, rest = ("id, note", ", ''") if table == Invoice._meta.db_table else ("id", "")
     rows = ", ".join(f"({number}{rest})" for number in range(1, up_to + 1))
     with connections[alias].cursor() as cursor:
