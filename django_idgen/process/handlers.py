@@ -422,6 +422,7 @@ def import_backends() -> None:
     an import lock that is never released.
     """
     wiring().import_backends()
+    from . import watch  # noqa: F401  # a first id of a field imports it
 
 
 def import_backends_if_prefork() -> None:

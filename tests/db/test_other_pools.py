@@ -32,7 +32,7 @@ def pooled(postgres: str) -> Iterator[str]:
             yield "pooled"
     finally:
         segments.close()
-        wait_for_threads("pooled")  # or one of ours would still be connected
+        wait_for_threads("pooled")  # or their connections stay
         connections["pooled"].close()
         if pool_container.has("pooled"):  # once a connection was taken from it
             pool_container.pop("pooled").dispose()
