@@ -18,10 +18,11 @@ from unittest.mock import patch
 
 import pytest
 from asgiref.sync import async_to_sync, sync_to_async
+from django.contrib.admin import site
 from django.core.management import call_command
 from django.db import ProgrammingError, connections, models, transaction
 from django.db.backends.signals import connection_created
-from django.test import override_settings
+from django.test import RequestFactory, override_settings
 from django.test.utils import CaptureQueriesContext, isolate_apps
 
 from django_idgen import segments
@@ -37,7 +38,7 @@ from django_idgen.sources.http import HttpSource
 from tests.app.models import Invoice
 from tests.places import STEP, Only, idgen_on, sqlite, using
 from tests.remote.service import SECRET, service
-from tests.rest.tags.people import clerk
+from tests.rest.tags.people import ADD, CHANGE, VIEW, Person, clerk
 from tests.server_tools import execute, execute_apart, make_tables, unreachable
 from tests.sources.pool.test_project import idgen_on as pooled
 from tests.tiers import long
@@ -108,6 +109,17 @@ def skip(**how: int) -> None:
     call_command("idgen_skip", TAG, yes=True, **how)
 
 
+def by_the_admin() -> None:
+    """The form that adds a tag, sent by a user who needs no tables."""
+    segments["another"].next_id()
+    new = {"biz_tag": TAG, "max_id": 2, "step": STEP, "initial-step": STEP}
+    request = RequestFactory().post("/admin/django_idgen/leafalloc/add/", new)
+    request.user, request._dont_enforce_csrf_checks = Person(VIEW, ADD, CHANGE, staff=True), True
+    tags = site.get_model_admin(LeafAlloc)
+    with patch.object(tags, "log_addition"), patch.object(tags, "message_user"):
+        assert tags.add_view(request).status_code == 302
+
+
 def by_a_java_leaf() -> None:
     """It shares the table, and knows neither our columns nor the project's tables."""
     tag_made()
@@ -126,7 +138,8 @@ DOORS: dict[str, Callable[[], object]] = {
     "idgen_skip --by": lambda: skip(by=1),
     "idgen_skip --to": lambda: skip(to=100),
     "an id of the tag": lambda: segments[TAG].next_id(),
-    "a row of the admin": lambda: tag_made(max_id=2),
+    "the admin's form": by_the_admin,
+    "a row of the ORM": lambda: tag_made(max_id=2),
     "a Java Leaf": by_a_java_leaf,
 }
 
