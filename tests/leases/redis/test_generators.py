@@ -16,7 +16,7 @@ from tests.redis_servers import RedisFarm, cache_alias
 from tests.tiers import LONG
 
 LAYOUT = parse_layout("standard")
-WINDOW = 3.0
+WINDOW = 3.0 if LONG else 1.5
 STRIDE = 6.0
 ROUNDS = 6 if LONG else 2
 """How often Redis forgets everything."""

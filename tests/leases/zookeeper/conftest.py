@@ -9,6 +9,7 @@ import pytest
 from django_idgen.core.lease import Namespace
 from django_idgen.leases.zookeeper import ZooKeeperLeases
 from tests.leases.redis.fleet import Fleet, new_space
+from tests.tiers import LONG
 from tests.zookeeper_servers import ZooKeeper
 
 
@@ -18,7 +19,7 @@ class ZooKeeperFleet(Fleet):
     size, early = 12, 1
 
     def registry(self, alias: str | None = None, **options: object) -> ZooKeeperLeases:  # type: ignore[override]
-        given = {"timeout": 10.0, "read_now_us": self.time.read, **options}
+        given = {"timeout": 10.0 if LONG else 5.0, "read_now_us": self.time.read, **options}
         return ZooKeeperLeases(
             self.space,
             hosts=alias or self.alias,

@@ -454,7 +454,7 @@ def test_ids_of_a_project(
             "directory": str(tmp_path),
             "registry": {
                 "BACKEND": "django_idgen.leases.zookeeper.ZooKeeperLeases",
-                "OPTIONS": {"hosts": server.hosts, "database": postgres, "timeout": 4},
+                "OPTIONS": {"hosts": server.hosts, "database": postgres, "timeout": 2},
             },
         },
     }

@@ -33,7 +33,7 @@ DENSE: dict[str, Any] = {
 It goes as far past the time as it may, and leaves no gap. So whoever is lent a tick again,
 with any worker id that was in use, repeats an id at once: nothing is left to chance."""
 FAR: dict[str, Any] = {
-    "LAYOUT": {**DENSE["LAYOUT"], "sequence": 1, "tick": 1},
+    "LAYOUT": {**DENSE["LAYOUT"], "sequence": 1, "tick": 0.25},
     "OPTIONS": {"max_ahead": 100},
 }
 """The same, so far ahead that neither the time nor an old mark comes up with it in a test."""

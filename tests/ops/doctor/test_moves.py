@@ -40,7 +40,7 @@ from tests.server_tools import one_more
 from tests.tiers import long
 
 NEW_LAYOUT = {"LAYOUT": {"time": 40, "worker": 2, "sequence": 3, "tick": 0.1}}
-NEW_FAR_LAYOUT = {"LAYOUT": {"time": 40, "worker": 2, "sequence": 2, "tick": 2}}
+NEW_FAR_LAYOUT = {"LAYOUT": {"time": 40, "worker": 2, "sequence": 2, "tick": 0.5}}
 """Their ids are as high as the dense ones of the same time: each is one that they may have had."""
 ALL = [0, 2]
 """The worker ids: as many as there are old processes, so that the new ones need the same."""
@@ -188,7 +188,7 @@ def test_from_fallback_leases_of_an_earlier_version(
     entry = old["GENERATORS"]["default"]
     left = {**dense(second, **FAR)["GENERATORS"]["default"], "NAMESPACE": "default/fallback"}
     with override_settings(IDGEN={**old, "GENERATORS": {"default": entry, "left": left}}):
-        before = [*generators["default"].next_ids(FEW), *generators["left"].next_ids(60)]
+        before = [*generators["default"].next_ids(FEW), *generators["left"].next_ids(240)]
     new = dense(on_database(postgres, workers=[0, 2]), **FAR)
     fix: dict[str, Any] = {"database": [postgres]}
     with override_settings(IDGEN=new):
