@@ -1,9 +1,8 @@
 """Ids prepared ahead, as uid-generator's cached generator has them: whole ticks in a buffer.
 
 A thread keeps the buffer filled with ranges, one for each tick. A caller walks the open tick
-without reading a clock, so ``next_id`` is an attribute: see :func:`.generator.walk`. The thread
-reads the clock for the callers: it discards a tick that is too old, so that after a pause ids
-are of the present again.
+without reading a clock: see :func:`.generator.walk`. The thread reads the clock for the callers:
+it discards a tick that is too old, so that after a pause ids are of the present again.
 """
 
 from __future__ import annotations
@@ -76,11 +75,11 @@ class BufferedGenerator(SnowflakeGenerator):
     """
 
     next_id: Callable[[], int]
-    """As :meth:`SnowflakeGenerator.next_id`, but an attribute that each tick sets anew."""
+    """As :meth:`SnowflakeGenerator.next_id`. Made by :func:`walk`, to be kept."""
 
     __slots__ = dict.fromkeys((
         "_asleep", "_buffer", "_capacity", "_dry", "_fresh_until", "_ids", "_low", "_on_empty",
-        "_on_full", "_outdated", "_ready", "_schedule", "_short_lock", "_thread",
+        "_on_full", "_opened", "_outdated", "_ready", "_schedule", "_short_lock", "_thread",
     )) | {"next_id": "next_id() -> int\n\nThe next id, higher than any before it."}  # fmt: skip
 
     def __init__(
@@ -125,6 +124,8 @@ class BufferedGenerator(SnowflakeGenerator):
         self._on_full = _policy("on_full", on_full)
         self._on_empty = _policy("on_empty", on_empty)
         self._ids: Iterator[int] = iter(range(0))
+        self._opened: dict[None, Iterator[int]] = {}
+        self.next_id = walk(self._opened, None, self._go_on) if HAS_GIL else self._next_slowly
         super().__init__(
             layout,
             registry,
@@ -141,7 +142,7 @@ class BufferedGenerator(SnowflakeGenerator):
 
     def _start_over(self) -> None:
         super()._start_over()
-        drop(self._ids)  # a caller may hold it in an older next_id
+        drop(self._ids)  # next_id may be on it
         self._thread = RepeatingThread()
         self._short_lock = threading.Lock()
         """Guards what follows; never held while a thread waits. Taken after ``_lock``."""
@@ -154,7 +155,6 @@ class BufferedGenerator(SnowflakeGenerator):
         self._asleep = False
         """Whether the thread waits to be woken."""
         self._ids = iter(range(0))
-        self.next_id = self._next_slowly
 
     @classmethod
     def reach(cls, layout: BitLayout, options: Mapping[str, Any]) -> float:
@@ -167,9 +167,12 @@ class BufferedGenerator(SnowflakeGenerator):
     def _next_slowly(self) -> int:
         return self._next_ids_slowly(1, [])[0]
 
-    def _next_watched(self) -> int:
-        """``next_id`` where no thread reads the clock."""
+    def _go_on(self) -> int:
+        """The next id; StopIteration for the open tick, as long as a thread reads the clock."""
         if self._clock.stopwatch() < self._fresh_until:
+            if self._thread.is_alive() and length_hint(self._ids):
+                self._opened[None] = self._ids
+                raise StopIteration
             for value in self._ids:
                 return value
         return self._next_slowly()
@@ -208,13 +211,6 @@ class BufferedGenerator(SnowflakeGenerator):
         if self.keeper.background:
             name = f"idgen-filler-{self.keeper.namespace.name}"
             self._thread.start(self.fill_in_background, pause=0.0, name=name, before_fork=self.park)
-        if not HAS_GIL:  # pragma: no cover - free-threaded builds
-            self.next_id = self._next_slowly
-        elif self._thread.is_alive():
-            # A caller that keeps this attribute later takes the slower way.
-            self.next_id = walk(self._ids, self._next_watched)
-        else:
-            self.next_id = self._next_watched
         if self._asleep or self._ready < self._low:
             self._thread.wake()
 
@@ -333,7 +329,6 @@ class BufferedGenerator(SnowflakeGenerator):
             self._buffer.clear()
             self._ready = 0
             drop(self._ids)
-            self.next_id = self._next_slowly
 
     def __del__(self) -> None:
         if hasattr(self, "_thread"):

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from itertools import chain
+from itertools import chain, repeat, starmap
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Protocol, Self
 
@@ -46,18 +46,27 @@ def check_count(count: object) -> int:
     return count
 
 
-def walk(ids: Iterator[int], slow: Callable[[], int]) -> Callable[[], int]:
-    """A ``next_id`` that takes the next of ``ids``, and calls ``slow`` after their end.
+_NO_ARGUMENTS: Final = repeat(())
 
-    ``ids`` iterates over a ``range``. Two threads never get one id of it: before its end no
-    step of these iterators runs Python code, so none gives up the GIL. What ``slow`` raises
-    reaches the caller, and the next call asks it again.
+
+def walk(
+    opened: dict[Any, Iterator[int]], key: object, slow: Callable[[], int]
+) -> Callable[[], int]:
+    """A ``next_id`` for life, which walks one iterator over a ``range`` after another.
+
+    At the end of one it takes the next out of ``opened[key]``. If there is none it calls
+    ``slow``, which returns an id, or puts an iterator there and raises :class:`StopIteration`.
+
+    All but ``slow`` is C code that does not give up the GIL: two threads never get one id. Only
+    ``slow`` can raise, so that an interrupt ends one call and not the chain. Its error reaches
+    the caller, and the next call asks it again.
     """
-    return chain(ids, iter(slow, None)).__next__
+    ask = starmap(slow, _NO_ARGUMENTS)
+    return chain.from_iterable(map(opened.pop, repeat(key), repeat(ask))).__next__
 
 
 def drop(ids: Iterator[int]) -> None:
-    """End the iterator over a ``range``, also for callers that hold it in a :func:`walk`."""
+    """End the iterator over a ``range``, also for a :func:`walk` that is on it."""
     iterator: Any = ids
     iterator.__setstate__(sys.maxsize)
 

@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -185,6 +185,8 @@ class SegmentAllocator(PerProcess):
         self.on_drop = on_drop
         self.watch_of = watch_of
         self.closed = False
+        self.opened: dict[SegmentGenerator, Iterator[int]] = {}
+        """Where the generators lay what their ``next_id`` is to walk next."""
         self.segments = Segments(self)
         self._leave_by = math.inf
         self._start_over()

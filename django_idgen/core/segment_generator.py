@@ -2,8 +2,8 @@
 
 A generator walks the segment that it holds as a few iterators: the first 10 %, whose
 end starts the load of the next segment, then the rest. Taking an id is one C
-call on a range iterator, which is atomic under the GIL: ``next_id`` is an attribute that is
-set anew for each iterator. All else is the slow path, which runs when an iterator ends.
+call on a range iterator, which is atomic under the GIL. All else is the slow path, which runs
+when an iterator ends.
 
 :class:`Growth` and :class:`Pace` decide how long segments are. One is loaded ahead.
 A :class:`Load` is one fetch: never two of a tag at a time, and always another after a failure.
@@ -16,13 +16,12 @@ import math
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from collections.abc import Generator as Steps
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from operator import length_hint
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from .errors import (
     ConfigurationError,
@@ -168,7 +167,6 @@ class Load:
     """One fetch. A caller that has nothing left waits for ``done``."""
 
     __slots__ = (
-        "_listeners",
         "answered",
         "at_least",
         "began",
@@ -176,6 +174,7 @@ class Load:
         "error",
         "floor",
         "given_back",
+        "loops",
         "sent",
     )
 
@@ -193,30 +192,28 @@ class Load:
         """Whether the loader has got it."""
         self.given_back = False
         """Whether its answer goes back to the source."""
-        self._listeners: set[Callable[[], object]] = set()
+        self.loops: dict[asyncio.AbstractEventLoop, asyncio.Future[None]] = {}
+        """Event loops with tasks that wait, and what is completed to wake all of one loop."""
 
     def need(self, count: int) -> None:
         """Add a caller that waits for ``count`` ids. Call it with the tag's lock held."""
         self.at_least = min(self.at_least + count, MAX_BATCH)
 
-    def listen(self, listener: Callable[[], object]) -> None:
-        """Call ``listener`` when it is done, at once if it already is."""
-        self._listeners.add(listener)
-        if self.done.is_set():
-            self._tell()
-
-    def ignore(self, listener: Callable[[], object]) -> None:
-        self._listeners.discard(listener)
-
     def finish(self) -> None:
         """Wake all waiters. May be called twice."""
         self.done.set()
-        self._tell()
+        while self.loops:
+            loop, woken = self.loops.popitem()
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(woken.set_result, None)
 
-    def _tell(self) -> None:
-        with suppress(KeyError):  # the thread that removes a listener calls it
-            while True:
-                self._listeners.pop()()
+    async def done_within(self, seconds: float) -> bool:
+        """As ``done.wait(seconds)``, for a task."""
+        loop = asyncio.get_running_loop()
+        woken = self.loops.setdefault(loop, loop.create_future())
+        if not self.done.is_set():
+            await asyncio.wait([woken], timeout=seconds)
+        return self.done.is_set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,10 +250,6 @@ _SHARE: Final = 8
 that a failed preload is tried again well before the end."""
 
 
-Wait: TypeAlias = tuple[Load | None, float]
-Taking: TypeAlias = Steps[Wait, bool, list[int]]
-
-
 class SegmentGenerator(Generator):
     """Rising ids of one tag. Safe to share between threads; the allocator makes it.
 
@@ -269,7 +262,7 @@ class SegmentGenerator(Generator):
     """
 
     next_id: Callable[[], int]
-    """The next id, 1 to 2**63-1, higher than all before it. An attribute: see :func:`walk`."""
+    """The next id, 1 to 2**63-1, higher than all before it. Made by :func:`walk`, to be kept."""
 
     __slots__ = dict.fromkeys((
         "__weakref__", "_ahead", "_backoff", "_before_mark", "_closed", "_current", "_error",
@@ -295,7 +288,11 @@ class SegmentGenerator(Generator):
         """Whether the allocator has dropped it as unused."""
         self.looked_at = services.clock.stopwatch()
         """When the allocator last looked whether it is used."""
+        self.next_id = self._walk()
         self._start_over()
+
+    def _walk(self) -> Callable[[], int]:
+        return walk(self._services.opened, self, self._open_next)
 
     def _start_over(self) -> None:
         # Nothing inherited is touched: no thread may be left to release its locks.
@@ -476,7 +473,7 @@ class SegmentGenerator(Generator):
 
         The answer of a load under way is ignored. Not thread-safe.
         """
-        drop(self._ids)  # a caller may hold it, in an older next_id
+        drop(self._ids)  # next_id may be on it
         self._start_over()
 
     # --- for the allocator ---------------------------------------------------------
@@ -502,7 +499,6 @@ class SegmentGenerator(Generator):
 
     def _drop(self) -> None:
         self._ids: Iterator[int] = iter(range(0))
-        self.next_id = self._next_slowly
         self._rest = range(0)
         self._before_mark = 0
         self._past_mark = True
@@ -539,10 +535,6 @@ class SegmentGenerator(Generator):
 
     # --- with the lock held ----------------------------------------------------
 
-    def _open(self, ids: range) -> None:
-        self._ids = iter(ids)
-        self.next_id = walk(self._ids, self._next_slowly)
-
     def _issued(self) -> int:
         return self._opened - length_hint(self._ids)
 
@@ -568,7 +560,7 @@ class SegmentGenerator(Generator):
         if not self._rest and not self._open_segment(now):
             return False
         part = self._part_length()
-        self._open(self._rest[:part])
+        self._ids = iter(self._rest[:part])
         self._rest = self._rest[part:]
         self._opened += part
         return True
@@ -615,10 +607,11 @@ class SegmentGenerator(Generator):
 
     # --- taking more than the open part has, and waiting for it --------------------------------
 
-    def _next_slowly(self) -> int:
-        # A caller that kept an older next_id gets here each time.
-        for value in self._ids:
-            return value
+    def _open_next(self) -> int:
+        """At the end of a part: the next id, or StopIteration for the part that is open now."""
+        if length_hint(self._ids):
+            self._services.opened[self] = self._ids
+            raise StopIteration
         return self._take_slow(1)[0]
 
     def _take_slow(self, count: int, need: int = 0) -> list[int]:
@@ -626,8 +619,13 @@ class SegmentGenerator(Generator):
         return self._watched(lambda: self._take_here(count, need))
 
     def _take_here(self, count: int, need: int) -> list[int]:
-        with closing(self._taking(count, self._submit, need)) as taking:
-            return _driven(taking, self._pause)
+        call = _Call(self, count, need)
+        try:
+            while call.lacks_ids():
+                call.waited(self._pause(call.load, call.seconds()))
+        finally:
+            call.end()
+        return call.ids
 
     def _watched(self, take: Callable[[], T]) -> T:
         """``take()``, after a look at the tables that get the ids, where that is due."""
@@ -656,46 +654,18 @@ class SegmentGenerator(Generator):
                 await watch.in_thread(partial(watch.look, error.tables))
 
     async def _take_there(self, count: int) -> list[int]:
-        loop = asyncio.get_running_loop()
-        with closing(self._taking(count, partial(self._submit_from, loop))) as taking:
-            try:
-                wait = next(taking)
-                while True:
-                    wait = taking.send(await _pause_in(loop, *wait))
-            except StopIteration as end:
-                ids: list[int] = end.value
-                return ids
+        call = _Call(self, count)
+        try:
+            while call.lacks_ids():
+                call.waited(await self._pause_in_loop(call.load, call.seconds()))
+        finally:
+            call.end()
+        return call.ids
 
     # --- shared by threads and coroutines ------------------------------------------
 
-    def _taking(self, count: int, submit: Callable[..., None], need: int = 0) -> Taking:
-        stopwatch = self._services.clock.stopwatch
-        began = since = stopwatch()
-        ids: list[int] = []
-        load: Load | None = None
-        waited = False
-        try:
-            while len(ids) < count:
-                deadline = since + self._patience()
-                taken, load = self._advance(count - len(ids), deadline, submit, load, need)
-                if taken:
-                    ids += taken
-                    since = stopwatch()
-                    continue
-                waited = True
-                yield from self._waiting(load, since, deadline)
-        finally:
-            if waited:
-                self._report_wait(stopwatch() - began)
-        return ids
-
     def _advance(
-        self,
-        count: int,
-        deadline: float,
-        submit: Callable[..., None],
-        counted: Load | None,
-        need: int,
+        self, count: int, deadline: float, counted: Load | None, need: int
     ) -> tuple[list[int], Load | None]:
         """Up to ``count`` ids, and the load that will bring the others.
 
@@ -712,10 +682,8 @@ class SegmentGenerator(Generator):
                 if load is not None and load is not counted and missing > 0:
                     load.need(missing)
                     counted = load
-            # Each waiter submits it again: it may be queued behind preloads of other tags, or
-            # the thread that armed it was interrupted before submitting.
-            if load is not None and load.began is None and not (ready and load.sent):
-                submit(load, urgent=not ready)
+            if load is not None and ready and not load.sent:
+                self._submit(load, urgent=False)
             ids = self._take(count)
             if ids or not ready:
                 return ids, counted if ready else load
@@ -726,22 +694,6 @@ class SegmentGenerator(Generator):
         # The first load opens a connection and makes the tag, maybe also our tables.
         first = not self._loads and self._error is None and not services.troubled
         return services.first_timeout if first else services.timeout
-
-    def _waiting(self, load: Load | None, since: float, deadline: float) -> Steps[Wait, bool, None]:
-        now = self._services.clock.stopwatch()
-        left = max(deadline - now, 0.0)
-        # Another tag's load may fail meanwhile, which shortens the wait.
-        pause = min(left, self._services.timeout)
-        if load is None and left:
-            yield None, min(left, max(self._retry_at - now, 0.0))
-        elif load is not None and (yield load, pause):
-            if isinstance(load.error, FINAL_ERRORS) and not self._has_ids():
-                raise load.error
-        elif pause == left and not self._has_ids():
-            self._services.troubled = True
-            # It may have waited longer: for a first load that took seconds to fail.
-            waited = int(self._services.clock.stopwatch() - since)
-            raise self._unavailable(max(deadline - since, waited)) from self._error
 
     def _unavailable(self, seconds: float) -> SegmentUnavailable:
         error = self._error
@@ -931,10 +883,17 @@ class SegmentGenerator(Generator):
 
     def _pause(self, load: Load | None, seconds: float) -> bool:
         """Wait for ``load``, ``seconds`` at most; whether it is done."""
-        if load is not None:
-            return load.done.wait(seconds)
-        self._services.clock.sleep(seconds)
-        return False
+        if load is None:
+            self._services.clock.sleep(seconds)
+            return False
+        self._ask_for(load)
+        return load.done.wait(seconds)
+
+    def _ask_for(self, load: Load) -> None:
+        # Each waiter submits it again: it may be queued behind preloads of other tags, or the
+        # thread that armed it was interrupted before submitting.
+        if load.began is None:
+            self._submit(load, urgent=True)
 
     def _load_ahead(self, deadline: float) -> bool:
         """Begin to load the next segment; whether it is loaded."""
@@ -949,56 +908,101 @@ class SegmentGenerator(Generator):
             self._submit(load, urgent=now < deadline)
         seconds = max(deadline - self._services.clock.stopwatch(), 0.0)
         if load is None:
-            self._pause(None, min(seconds, max(self._retry_at - now, 0.0)))
-        elif self._pause(load, seconds) and isinstance(load.error, FINAL_ERRORS):
+            self._services.clock.sleep(min(seconds, max(self._retry_at - now, 0.0)))
+        elif load.done.wait(seconds) and isinstance(load.error, FINAL_ERRORS):
             raise load.error
         return False
 
     # --- coroutines ----------------------------------------------------------------
 
-    def _submit_from(self, loop: asyncio.AbstractEventLoop, load: Load, *, urgent: bool) -> None:
-        """Run ``load`` without blocking ``loop``."""
+    async def _pause_in_loop(self, load: Load | None, seconds: float) -> bool:
+        """As :meth:`_pause`, without blocking the event loop."""
+        if load is None:
+            await asyncio.sleep(seconds)
+            return False
         if self._services.loader.background:
-            self._submit(load, urgent=urgent)
+            self._ask_for(load)
         elif not load.sent:  # only the first of many tasks
             # Not awaited: this task may be cancelled while others wait for the load.
-            loop.run_in_executor(None, partial(self._submit, load, urgent=urgent))
+            asyncio.get_running_loop().run_in_executor(None, self._ask_for, load)
             load.sent = True
+        return await load.done_within(seconds)
 
 
-def _driven(taking: Taking, pause: Callable[[Load | None, float], bool]) -> list[int]:
-    try:
-        wait = next(taking)
-        while True:
-            wait = taking.send(pause(*wait))
-    except StopIteration as end:
-        ids: list[int] = end.value
-        return ids
+class _Call:
+    """A call for ``count`` ids, which are not all there. ``need``: how many to load, if more."""
 
+    __slots__ = (
+        "_began",
+        "_count",
+        "_deadline",
+        "_generator",
+        "_has_waited",
+        "_is_last",
+        "_need",
+        "_since",
+        "ids",
+        "load",
+    )
 
-async def _pause_in(loop: asyncio.AbstractEventLoop, load: Load | None, seconds: float) -> bool:
-    """Like ``_pause``, without blocking ``loop``."""
-    if load is None:
-        await asyncio.sleep(seconds)
+    def __init__(self, generator: SegmentGenerator, count: int, need: int = 0) -> None:
+        self._generator = generator
+        self._count = count
+        self._need = need
+        self._began = self._since = self._now()
+        self._deadline = 0.0
+        self._has_waited = self._is_last = False
+        self.ids: list[int] = []
+        self.load: Load | None = None
+        """The load that will bring ids; None while the generator backs off after a failure."""
+
+    def _now(self) -> float:
+        return self._generator._services.clock.stopwatch()
+
+    def lacks_ids(self) -> bool:
+        """Take what is there. True: wait ``seconds()`` for ``load``, then call ``waited()``."""
+        while len(self.ids) < self._count:
+            self._deadline = self._since + self._generator._patience()
+            taken, self.load = self._generator._advance(
+                self._count - len(self.ids), self._deadline, self.load, self._need
+            )
+            if not taken:
+                self._has_waited = True
+                return True
+            self.ids += taken
+            self._since = self._now()
         return False
-    done: asyncio.Future[None] = loop.create_future()
-    listener = partial(_wake, loop, done)
-    load.listen(listener)
-    try:
-        await asyncio.wait([done], timeout=seconds)
-    finally:
-        load.ignore(listener)
-    return load.done.is_set()
 
+    def seconds(self) -> float:
+        now = self._now()
+        left = max(self._deadline - now, 0.0)
+        if self.load is None:
+            self._is_last = not left
+            return min(left, max(self._generator._retry_at - now, 0.0))
+        # Another tag's load may fail meanwhile, which shortens the wait.
+        seconds = min(left, self._generator._services.timeout)
+        self._is_last = seconds == left
+        return seconds
 
-def _wake(loop: asyncio.AbstractEventLoop, done: asyncio.Future[None]) -> None:
-    with suppress(RuntimeError):  # the loop is closed
-        loop.call_soon_threadsafe(_complete, done)
+    def waited(self, done: bool) -> None:
+        """Raise if there are no ids, and no reason to wait on. ``done``: whether the load is."""
+        generator = self._generator
+        error = self.load.error if done and self.load else None
+        if not isinstance(error, FINAL_ERRORS) and (done or not self._is_last):
+            return
+        if generator._has_ids():
+            return
+        if error is not None:
+            raise error
+        generator._services.troubled = True
+        # It may have waited longer: for a first load that took seconds to fail.
+        waited = max(self._deadline - self._since, int(self._now() - self._since))
+        raise generator._unavailable(waited) from generator._error
 
-
-def _complete(done: asyncio.Future[None]) -> None:
-    if not done.done():
-        done.set_result(None)
+    def end(self) -> None:
+        """Report the wait, if there was one."""
+        if self._has_waited:
+            self._generator._report_wait(self._now() - self._began)
 
 
 class LockedSegmentGenerator(SegmentGenerator):
@@ -1006,12 +1010,8 @@ class LockedSegmentGenerator(SegmentGenerator):
 
     __slots__ = ()
 
-    def _open(self, ids: range) -> None:
-        self._ids = iter(ids)
-
-    def _next_slowly(self) -> int:
-        ids = self._take(1)
-        return ids[0] if ids else self._take_slow(1)[0]
+    def _walk(self) -> Callable[[], int]:
+        return lambda: (self._take(1) or self._take_slow(1))[0]
 
     async def anext_id(self) -> int:
         ids = self._take(1)

@@ -136,8 +136,8 @@ BREAKS = (
         "without a thread an open tick never grows old",
         "I6",
         BUFFERED,
-        "if self._clock.stopwatch() < self._fresh_until:\n            for value in self._ids:",
-        "if True:\n            for value in self._ids:",
+        "if self._clock.stopwatch() < self._fresh_until:\n            if self._thread",
+        "if True:\n            if self._thread",
         (f"{BUFFERS}::test_what_is_left_of_an_open_tick_grows_old_too[singly]",),
     ),
     Break(

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pydoc
 import random
+import signal
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from typing import NoReturn
 
 import pytest
 
@@ -19,7 +22,8 @@ from django_idgen.core.segment_allocator import SegmentAllocator
 from django_idgen.core.segment_generator import LockedSegmentGenerator, SegmentGenerator
 from django_idgen.core.tag_generator import SerialGenerator
 from django_idgen.sources.memory import MemorySource
-from tests.segment_tools import LIMIT, ScriptedSource, in_child, manual
+from tests.segment_tools import LIMIT, STILL, ScriptedSource, in_child, manual
+from tests.tiers import LONG, long
 
 # --- threads ---------------------------------------------------------------------------------
 
@@ -107,40 +111,84 @@ def test_a_child_that_forgets_never_issues_what_its_parent_holds(loader):
 def test_a_next_id_that_was_kept_gives_a_child_nothing_of_its_parents():
     """I5: ``take = segments["order"].next_id`` before the fork, called after it."""
     allocator = SegmentAllocator(MemorySource(100), InlineLoader(), timeout=LIMIT)
-    generator = allocator.generator("order")
-    generator.next_id()
-    take = generator.next_id
+    take = allocator.generator("order").next_id
+    assert [take() for _ in range(13)] == list(range(1, 14))  # it is on a range of its parent's
 
     def work() -> list[int]:
         allocator.forget()
         return [take() for _ in range(150)]
 
     assert min(in_child(work)) > 100
-    assert [take() for _ in range(99)] == list(range(2, 101))
+    assert [take() for _ in range(87)] == list(range(14, 101))
 
 
-def test_a_next_id_that_was_kept_goes_on_rightly():
+@pytest.mark.parametrize("step", [1, 2, 3, 17, 50])
+def test_a_next_id_that_was_kept_goes_on_rightly(step):
     """I1, I2, hazard 27: past its part, through failures, among threads, and after a close."""
-    source = ScriptedSource(50)
-    allocator = SegmentAllocator(source, InlineLoader(), timeout=LIMIT)
+    source = ScriptedSource(step)
+    allocator = SegmentAllocator(source, InlineLoader(), timeout=LIMIT, growth=STILL)
     generator = allocator.generator("order")
-    take = generator.next_id
-    assert [take() for _ in range(120)] == list(range(1, 121))
     kept = generator.next_id
+    assert [kept() for _ in range(120)] == list(range(1, 121))
 
     with ThreadPoolExecutor(8) as pool:
         rows = list(pool.map(lambda _: [kept() for _ in range(500)], range(8)))
     assert all(a < b for row in rows for a, b in pairwise(row))
     assert sorted(value for row in rows for value in row) == list(range(121, 4121))
+    assert generator.next_id is kept
 
     generator.clear()
     later = kept()
     assert later > 4120
     generator.close()
-    for call in (take, kept, generator.next_id):
-        for _ in range(2):
-            with pytest.raises(GeneratorClosed):
-                call()
+    for _ in range(2):
+        with pytest.raises(GeneratorClosed):
+            kept()
+
+
+INTERRUPTS = 2000 if LONG else 500
+
+
+class Interrupted(BaseException):
+    """What a signal handler raises."""
+
+
+def interrupt(number: int, frame: object) -> NoReturn:
+    raise Interrupted
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("loader", [Loader, InlineLoader])
+@pytest.mark.parametrize("step", [1, *long(2, 3, 17)])
+def test_an_interrupt_ends_one_call_and_no_more(step, loader):
+    """Hazard 121: signals at any moment, of which the handler raises. No id comes twice."""
+    generator = SegmentAllocator(MemorySource(step), loader(), timeout=LIMIT).generator("order")
+    kept = generator.next_id
+
+    def work() -> list[int]:
+        ids, interrupts, main = [], 0, threading.get_ident()
+        signal.signal(signal.SIGUSR1, interrupt)
+        sys.setswitchinterval(1e-4)
+        ready = threading.Event()
+
+        def send() -> None:
+            while ready.wait():
+                ready.clear()
+                SYSTEM_CLOCK.sleep(random.uniform(0, 1e-3))
+                signal.pthread_kill(main, signal.SIGUSR1)
+
+        threading.Thread(target=send, daemon=True).start()
+        while interrupts < INTERRUPTS:
+            try:
+                ready.set()
+                while True:
+                    ids.append(kept())
+            except Interrupted:
+                interrupts += 1
+        ids += [kept() for _ in range(100)]
+        return [all(a < b for a, b in pairwise(ids))]
+
+    assert in_child(work) == [1]
 
 
 @pytest.mark.parametrize("kind", [SegmentGenerator, SerialGenerator, BufferedGenerator])

@@ -220,9 +220,16 @@ ENDING_TOGETHER = """
 from tests.faults.site.children import fork, join
 go, told = os.pipe()
 work = f'''
+from django_idgen.core.errors import RegistryUnavailable
 os.close({told})
 os.read({go}, 1)  # nothing, as soon as the last of the others has closed its end
-record(take(1))
+taken = None
+while taken is None:
+    try:
+        taken = take(1)
+    except RegistryUnavailable:  # as above
+        pass
+record(taken)
 wait_for("leave")
 '''
 children = [fork(work) for _ in range(PROCESSES)]
