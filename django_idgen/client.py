@@ -26,7 +26,8 @@ from typing import Any, Unpack, cast
 from weakref import WeakSet
 
 from .core.errors import ConfigurationError, GeneratorClosed, RegistryUnavailable, sentence
-from .core.generator import Emit, PreforkGenerator, ignore, is_prefork
+from .core.events import Emit, ignore
+from .core.generator import PreforkGenerator, is_prefork
 from .core.layout import BitLayout, IdParts
 from .core.lease import Namespace, process_label
 from .core.loader import PerProcess

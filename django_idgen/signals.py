@@ -20,7 +20,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from django.db import connections
 from django.dispatch import Signal
 
 from .core.clock import SYSTEM_CLOCK
@@ -28,7 +27,7 @@ from .core.generator import is_prefork
 from .core.lease import Lease
 from .core.loader import Loader
 from .core.segment import Segment
-from .db.connection import is_own_thread
+from .db.connection import close_after_jobs, is_own_thread
 
 __all__ = ["LEVELS", "SIGNALS", "emit", "log_event"]
 
@@ -119,7 +118,7 @@ LEVELS: Mapping[str, int] = {
 
 
 # Closes its connections when idle: an open one would keep a test database from being dropped.
-_apart = Loader("idgen-signals", on_idle=connections.close_all)
+_apart = Loader("idgen-signals", on_idle=close_after_jobs)
 
 
 def emit(name: str, /, **values: object) -> None:

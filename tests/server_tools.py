@@ -51,8 +51,8 @@ def wait_for_threads(*aliases: str) -> None:
     Before they are other databases, or are gone: a thread closes the connections of the
     aliases that are there at its end.
     """
-    # A LoaderPool and questions first: they have the loaders of the databases work for them.
-    for names in (("idgen-fetch-", "idgen-readiness"), tuple(f"idgen-{each}" for each in aliases)):
+    # First those who have the threads of the databases work for them.
+    for names in (("idgen-fetch", "idgen-readiness"), tuple(f"idgen-{each}" for each in aliases)):
         for thread in threading.enumerate():
             if thread.name.startswith(names):
                 _join(thread)

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from .clock import SYSTEM_CLOCK, Clock
 from .errors import ConfigurationError
-from .generator import HAS_GIL, Emit, drop, ignore, walk
+from .events import Emit, ignore
+from .generator import HAS_GIL, drop, walk
 from .layout import BitLayout, is_int
 from .loader import RepeatingThread
 from .options import check_seconds, check_whole

@@ -20,7 +20,7 @@ from random import SystemRandom
 
 from .clock import SYSTEM_CLOCK, AnchoredClock, Clock
 from .errors import ClockSkewed, IdgenError, LeaseError, LeaseExpired, LeaseLost
-from .generator import Outbox, ignore
+from .events import Outbox, ignore
 from .lease import Grant, Lease, process_label
 from .loader import RepeatingThread
 from .registry import Registry

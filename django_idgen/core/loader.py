@@ -1,4 +1,4 @@
-"""Where slow calls run: in a loader's thread, or at once in the caller's."""
+"""Where slow calls run: in a thread of a loader, or at once in the caller's."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, suppress
 from functools import partial
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, TypeVar
 from weakref import WeakMethod
 
 from .clock import SYSTEM_CLOCK
-from .generator import is_prefork
 
 PATIENCE = 1.0
 """Most seconds that a fork waits for all our threads together."""
@@ -178,19 +177,6 @@ logger = logging.getLogger("django_idgen")
 _process_locks: dict[int, AbstractContextManager[Any]] = {}
 
 
-class AnyLoader(Protocol):
-    """What a generator needs of a loader."""
-
-    @property
-    def background(self) -> bool:
-        """Whether jobs run in another thread. Called under a lock: it must not block."""
-        ...
-
-    def submit(self, fn: Callable[[], T], *, urgent: bool = False) -> Future[T]: ...
-
-    def forget(self) -> None: ...
-
-
 def process_lock() -> AbstractContextManager[Any]:
     """A lock that this process made, for dropping what came with a fork. Hold it briefly.
 
@@ -227,22 +213,32 @@ class PerProcess:
 
 
 class Loader(PerProcess):
-    """Runs jobs one after another in a background thread. Safe to share between threads.
+    """Runs jobs in their order, in ``threads`` background threads at most. Thread-safe.
 
-    The thread is a daemon that starts when there is work and ends when there is
-    none left, after calling ``on_idle`` (which closes that thread's connection).
-    Where no thread can be started (the interpreter is shutting down)
-    jobs run in the caller's thread, followed by ``on_idle``.
+    A thread is a daemon that starts when there is work, and ends when there is none left, after
+    calling ``on_idle`` (which closes that thread's connection). A job runs in the caller's
+    thread, followed by ``on_idle``, while ``inline()`` is true, and where no thread can be
+    started (the interpreter is shutting down).
     """
 
-    background: ClassVar[bool] = True
-
     def __init__(
-        self, name: str = "idgen-loader", *, on_idle: Callable[[], None] | None = None
+        self,
+        name: str = "idgen-loader",
+        *,
+        threads: int = 1,
+        inline: Callable[[], bool] = lambda: False,
+        on_idle: Callable[[], None] | None = None,
     ) -> None:
         self.name = name
+        self._most = threads
+        self._inline = inline
         self._on_idle = on_idle
         self.forget()
+
+    @property
+    def background(self) -> bool:
+        """Whether jobs run in another thread. Called under a lock: it does not block."""
+        return not self._inline()
 
     def submit(self, fn: Callable[[], T], *, urgent: bool = False) -> Future[T]:
         """Queue ``fn``. Urgent jobs run first, otherwise in order.
@@ -251,37 +247,37 @@ class Loader(PerProcess):
         """
         self.check_process()
         future: Future[T] = Future()
-        if sys.is_finalizing():
-            # Daemon threads are frozen, perhaps while they hold our lock.
+        # Daemon threads of an interpreter that ends are frozen, perhaps while they hold our lock.
+        if self._inline() or sys.is_finalizing():
             _run(fn, future)
             _call_on_idle(self._on_idle)
             return future
         with self._lock:
             (self._urgent if urgent else self._ordinary).append((fn, future))
-            started = self._ensure_worker()
+            started = self._ensure_thread()
         if not started:
             self._work()
         return future
 
     def forget(self) -> None:
-        """Drop the thread and all jobs, as the child of a fork must.
+        """Drop the threads and all jobs, as the child of a fork must.
 
         The futures of dropped jobs never complete: their locks came with the fork.
         """
         self._lock = threading.Lock()
         self._urgent: deque[_Job] = deque()
         self._ordinary: deque[_Job] = deque()
-        self._worker: BackgroundThread | None = None
+        self._threads: list[threading.Thread] = []
         self._pid = os.getpid()
 
-    def _ensure_worker(self) -> bool:
-        # is_alive() revives a loader whose start was interrupted.
-        if self._worker is not None and self._worker.is_alive():
-            return True
-        self._worker = BackgroundThread(self.name, self._work)
-        if not self._worker.start_if_possible():
-            self._worker = None
-        return self._worker is not None
+    def _ensure_thread(self) -> bool:
+        # Without those whose start was interrupted.
+        self._threads = [each for each in self._threads if each.is_alive()]
+        if len(self._threads) < self._most:
+            thread = BackgroundThread(self.name, self._work)
+            if thread.start_if_possible():
+                self._threads.append(thread)
+        return bool(self._threads)
 
     def _work(self) -> None:
         while True:
@@ -294,7 +290,8 @@ class Loader(PerProcess):
             with self._lock:
                 # A job that was added since then relies on this thread.
                 if not (self._urgent or self._ordinary):
-                    self._worker = None
+                    own = threading.current_thread()
+                    self._threads = [each for each in self._threads if each is not own]
                     return
 
     def _next_job(self) -> _Job | None:
@@ -303,75 +300,13 @@ class Loader(PerProcess):
             return queue.popleft() if queue else None
 
 
-class InlineLoader:
-    """Runs jobs at once in the calling thread, then calls ``on_idle``. Thread-safe.
-
-    For sources that are fast, or that no other thread may use (in-memory SQLite).
-    """
-
-    background: ClassVar[bool] = False
-
-    def __init__(self, *, on_idle: Callable[[], None] | None = None) -> None:
-        self._on_idle = on_idle
-
-    def submit(self, fn: Callable[[], T], *, urgent: bool = False) -> Future[T]:  # noqa: ARG002
-        """Run ``fn`` and return its future, completed."""
-        future: Future[T] = Future()
-        _run(fn, future)
-        _call_on_idle(self._on_idle)
-        return future
-
-    def forget(self) -> None:
-        """Nothing to drop."""
+def inline_loader() -> Loader:
+    """For sources that are fast, or that no other thread may use."""
+    return Loader(inline=lambda: True)
 
 
-POOL_SIZE = 16
-"""Jobs of a :class:`LoaderPool` that run at a time."""
-
-
-class LoaderPool(PerProcess):
-    """Runs jobs in a few threads, so that a job that waits for a dead server stops no other.
-
-    The daemon threads end when there is nothing to do, after ``on_idle``. Where
-    ``is_background()`` is false, jobs run in the caller's thread. Thread-safe.
-    """
-
-    def __init__(
-        self, is_background: Callable[[], bool], *, on_idle: Callable[[], None] | None = None
-    ) -> None:
-        self._is_background = is_background
-        self._on_idle = on_idle
-        self._inline = InlineLoader()
-        self.forget()
-
-    @property
-    def background(self) -> bool:
-        return self._is_background()
-
-    def submit(self, fn: Callable[[], T], *, urgent: bool = False) -> Future[T]:
-        """Run ``fn`` in the thread with the least to do."""
-        if is_prefork() or not self.background:
-            return self._inline.submit(fn, urgent=urgent)
-        self.check_process()
-        loader, jobs = min(self._threads, key=lambda thread: len(thread[1]))
-        job = object()
-        jobs.add(job)  # atomic, as is discarding
-
-        def run() -> T:
-            try:
-                return fn()
-            finally:
-                jobs.discard(job)
-
-        return loader.submit(run, urgent=urgent)
-
-    def forget(self) -> None:
-        """After a fork: drop the threads and their jobs."""
-        self._threads: list[tuple[Loader, set[object]]] = [
-            (Loader(f"idgen-fetch-{number}", on_idle=self._on_idle), set())
-            for number in range(POOL_SIZE)
-        ]
-        self._pid = os.getpid()
+SEVERAL = 16
+"""Threads for fetches from several servers, so that one that does not answer stops no other."""
 
 
 def _run(fn: Callable[[], T], future: Future[T]) -> None:

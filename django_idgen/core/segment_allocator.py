@@ -14,8 +14,9 @@ from weakref import WeakValueDictionary
 
 from .clock import SYSTEM_CLOCK, Clock
 from .errors import ConfigurationError
-from .generator import HAS_GIL, Emit, Watch, ignore
-from .loader import AnyLoader, PerProcess
+from .events import Emit, ignore
+from .generator import HAS_GIL, Watch
+from .loader import Loader, PerProcess
 from .segment_generator import Growth, Load, LockedSegmentGenerator, SegmentGenerator
 from .source import Source
 
@@ -151,7 +152,7 @@ class SegmentAllocator(PerProcess):
     def __init__(
         self,
         source: Source,
-        loader: AnyLoader,
+        loader: Loader,
         *,
         timeout: float = 0.5,
         first_timeout: float | None = None,

@@ -26,7 +26,8 @@ from .errors import (
     LeaseExpired,
     TimeExhausted,
 )
-from .generator import HAS_GIL, Emit, Generator, Outbox, check_count, ignore
+from .events import Emit, Outbox, ignore
+from .generator import HAS_GIL, Generator, check_count
 from .keeper import LeaseKeeper
 from .layout import BitLayout, IdParts, is_int
 from .lease import Lease, Namespace

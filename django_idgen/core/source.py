@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import ClassVar
 
 from .errors import IdgenError
-from .loader import AnyLoader, InlineLoader
+from .loader import Loader, inline_loader
 from .segment import STEP, Demand, Segment
 
 
@@ -99,9 +99,9 @@ class Source(ABC):
         """
 
     @property
-    def loader(self) -> AnyLoader:
+    def loader(self) -> Loader:
         """Where fetches run: in the caller's thread, unless the source waits for I/O."""
-        return InlineLoader()
+        return inline_loader()
 
     def give_back(self, tag: str, ranges: Sequence[range]) -> None:
         """Take back unused ids of ``tag`` that were fetched here. Never raises.

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from .errors import SegmentExhausted
 from .generator import HAS_GIL
-from .loader import AnyLoader
+from .loader import Loader
 from .options import check_whole
 from .segment import MAX_ID, STEP, Demand, Segment, check_tag
 from .segment_allocator import SegmentAllocator
@@ -80,7 +80,7 @@ class _Below(Source):
         self._base = worker << COUNTER_BITS
 
     @property
-    def loader(self) -> AnyLoader:
+    def loader(self) -> Loader:
         return self._source.loader
 
     def fetch(self, tag: str, *, floor: int = 0, demand: Demand = STEP) -> Segment:

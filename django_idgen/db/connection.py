@@ -33,7 +33,7 @@ from django.utils.connection import ConnectionDoesNotExist
 from ..core.clock import SYSTEM_CLOCK
 from ..core.errors import ConfigurationError
 from ..core.generator import is_prefork
-from ..core.loader import BackgroundThread, InlineLoader, Loader
+from ..core.loader import BackgroundThread, Loader
 from .sqlite import FileConnection, database_of, file_of, no_fork
 
 T = TypeVar("T")
@@ -140,8 +140,7 @@ class _OwnLoader(Loader):
     def __init__(self, name: str, alias: str, *, on_idle: Callable[[], None]) -> None:
         self._alias = alias
         self._running = threading.local()
-        self._inline = InlineLoader(on_idle=on_idle)
-        super().__init__(name, on_idle=on_idle)
+        super().__init__(name, inline=self._is_inline, on_idle=on_idle)
 
     @property
     def inside(self) -> bool:
@@ -155,12 +154,18 @@ class _OwnLoader(Loader):
         return name
 
     def submit(self, fn: Callable[[], T], *, urgent: bool = False) -> Future[T]:
+        if self._is_in_process():
+            return super().submit(fn, urgent=urgent)
         job = partial(self._marked, fn, str(connections.settings[self._alias]["NAME"]))
-        if is_prefork():
-            # uWSGI forks whatever other threads do. If such a thread has the GIL at that
-            # moment, the worker waits for it for ever.
-            return self._inline.submit(job, urgent=urgent)
         return super().submit(job, urgent=urgent)
+
+    def _is_in_process(self) -> bool:
+        return place_of(self._alias).in_process
+
+    def _is_inline(self) -> bool:
+        # Another thread would find another database in memory. And uWSGI forks whatever threads
+        # do: if one has the GIL at that moment, the worker waits for it for ever.
+        return is_prefork() or self._is_in_process()
 
     def _marked(self, fn: Callable[[], T], name: str) -> T:
         self._running.depth = getattr(self._running, "depth", 0) + 1
@@ -372,6 +377,12 @@ def is_own_thread() -> bool:
     return any(owned.loader.inside for owned in list(_owned.values()))
 
 
+def close_after_jobs() -> None:
+    """Close what jobs have opened in a thread of a loader. A caller keeps its connections."""
+    if isinstance(threading.current_thread(), BackgroundThread):
+        connections.close_all()
+
+
 def reset_after_fork() -> None:
     """Forget the parent's threads and sockets. Called by :mod:`..process.lifecycle`."""
     global _owned_lock
@@ -469,26 +480,6 @@ class Stores(Generic[S]):
     def reset(self) -> None:
         """After a fork: the lock is the parent's."""
         self._lock = threading.Lock()
-
-
-class AliasLoader:
-    """The loader of an alias: its own thread, or the caller's for an in-memory database."""
-
-    def __init__(self, alias: str) -> None:
-        self._alias = alias
-        self._inline = InlineLoader()
-
-    @property
-    def background(self) -> bool:
-        return place_of(self._alias) is Place.SERVER
-
-    def submit(self, fn: Callable[[], T], *, urgent: bool = False) -> Future[T]:
-        if self.background:
-            return own_connection(self._alias).loader.submit(fn, urgent=urgent)
-        return self._inline.submit(fn, urgent=urgent)
-
-    def forget(self) -> None:
-        """Nothing to do: :func:`reset_after_fork` covers the connection's loader."""
 
 
 _in_process: dict[tuple[object, ...], Any] = {}

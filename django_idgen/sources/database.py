@@ -19,12 +19,20 @@ from django.utils.module_loading import import_string
 
 from ..core.clock import SYSTEM_CLOCK, Clock
 from ..core.errors import ConfigurationError, SegmentUnavailable, TagPaused
+from ..core.generator import is_prefork
 from ..core.lease import process_label
-from ..core.loader import AnyLoader, LoaderPool
+from ..core.loader import SEVERAL, Loader
 from ..core.options import check_flag
 from ..core.segment import MAX_DELTA, MAX_ID, MAX_STEP, STEP, Demand, Segment, Shard, check_tag
 from ..core.source import Source
-from ..db.connection import AliasLoader, Place, Stores, kept_in_process, own_connection, place_of
+from ..db.connection import (
+    Place,
+    Stores,
+    close_after_jobs,
+    kept_in_process,
+    own_connection,
+    place_of,
+)
 from ..db.dialects import stored_moment
 from ..db.installation import DatabaseOwner
 from .memory import MemorySource
@@ -96,14 +104,19 @@ class DatabaseSource(Source):
             route = check_databases(f"{self._option!r} is", given, most=self._most)
             self._route, self._databases = (lambda _tag: route), route
             self._members_on(route)
-        self._loader: AnyLoader = (
-            AliasLoader(self._databases[0])
+        self._loader = (
+            own_connection(self._databases[0]).loader
             if len(self._databases) == 1
-            else LoaderPool(self._has_servers_only, on_idle=connections.close_all)
+            else Loader(
+                "idgen-fetch",
+                threads=SEVERAL,
+                inline=lambda: is_prefork() or not self._has_servers_only(),
+                on_idle=close_after_jobs,
+            )
         )
 
     @property
-    def loader(self) -> AnyLoader:
+    def loader(self) -> Loader:
         """The thread of the database; several threads where there are several databases."""
         return self._loader
 
@@ -156,7 +169,7 @@ class DatabaseSource(Source):
 
     def abandon(self) -> None:
         """Drop what a forked child inherited."""
-        self._loader.forget()
+        self._loader.check_process()
         for source in list(self._by_alias.values()):
             source.abandon()
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from ..core.clock import SYSTEM_CLOCK, Clock
 from ..core.errors import SegmentExhausted, SegmentUnavailable
 from ..core.files import NumberFile, check_platform, file_errors, file_name
-from ..core.loader import AnyLoader, Loader
+from ..core.loader import Loader
 from ..core.segment import LONGEST_STEP, MAX_ID, STEP, Demand, Segment, check_step, check_tag
 from ..core.source import Source
 
@@ -53,7 +53,7 @@ class FileSource(Source):
         self._loader = Loader("idgen-files")
 
     @property
-    def loader(self) -> AnyLoader:
+    def loader(self) -> Loader:
         """A thread: putting a mark on the disk takes milliseconds."""
         return self._loader
 

@@ -20,7 +20,7 @@ from ..core.errors import (
     TagPaused,
     sentence,
 )
-from ..core.loader import AnyLoader, Loader
+from ..core.loader import Loader
 from ..core.segment import LONGEST_STEP, MAX_ID, STEP, Demand, Segment, check_step, check_tag
 from ..core.source import Source
 from ..remote.link import (
@@ -66,7 +66,7 @@ class HttpSource(Source):
         """Most ids that the service lends in one segment."""
 
     @property
-    def loader(self) -> AnyLoader:
+    def loader(self) -> Loader:
         """A thread of its own."""
         return self._loader
 

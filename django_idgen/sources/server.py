@@ -44,7 +44,7 @@ from ..core.errors import (
     SegmentUnavailable,
     TagPaused,
 )
-from ..core.generator import Emit
+from ..core.events import Emit
 from ..core.lease import PROTOCOL_VERSION, process_label
 from ..core.loader import Loader
 from ..core.segment import (

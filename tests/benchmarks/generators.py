@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django_idgen.core.layout import BitLayout, parse_layout
 from django_idgen.core.lease import Namespace
-from django_idgen.core.loader import AnyLoader, Loader
+from django_idgen.core.loader import Loader
 from django_idgen.core.segment_allocator import SegmentAllocator
 from django_idgen.core.segment_generator import SegmentGenerator
 from django_idgen.core.snowflake import SnowflakeGenerator
@@ -22,7 +22,7 @@ def snowflake(max_ahead: float) -> SnowflakeGenerator:
     return SnowflakeGenerator(layout, MemoryLeases(_namespace(layout)), max_ahead=max_ahead)
 
 
-def allocator(step: int = STEP, loader: AnyLoader | None = None) -> SegmentAllocator:
+def allocator(step: int = STEP, loader: Loader | None = None) -> SegmentAllocator:
     return SegmentAllocator(MemorySource(step), loader or Loader("bench"))
 
 

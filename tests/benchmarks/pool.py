@@ -8,7 +8,7 @@ from functools import partial
 from secrets import token_hex
 
 from django_idgen.contrib.bench.targets import peer
-from django_idgen.core.loader import AnyLoader, Loader
+from django_idgen.core.loader import Loader
 from django_idgen.core.segment_allocator import SegmentAllocator
 from tests import servers
 
@@ -34,7 +34,7 @@ class OwnedSource(SlowSource):
         self._owner = f"benchmark-{token_hex(8)}"
 
     @property
-    def loader(self) -> AnyLoader:
+    def loader(self) -> Loader:
         return self._loader
 
     def owner(self, tag: str, *, max_age: float = 0.0) -> str:

@@ -25,7 +25,7 @@ from typing import Any
 from django_idgen.contrib.bench.measure import quiet_gc
 from django_idgen.core.layout import BitLayout
 from django_idgen.core.lease import Lease, Namespace
-from django_idgen.core.loader import InlineLoader
+from django_idgen.core.loader import inline_loader
 from django_idgen.core.registry import Registry
 from tests import servers
 
@@ -192,7 +192,7 @@ def _of_tags() -> Iterator[Series]:
         names = [f"shop.tag_{number}" for number in range(count)]
         tracemalloc.start()
         tags = SegmentMap()
-        tags._allocator = allocator(1000, InlineLoader())
+        tags._allocator = allocator(1000, inline_loader())
         tags["warm"].next_id()
         before = tracemalloc.get_traced_memory()[0]
         for name in names:
@@ -201,7 +201,7 @@ def _of_tags() -> Iterator[Series]:
         tracemalloc.stop()
         tags.close()
         tags = SegmentMap()
-        tags._allocator = allocator(1000, InlineLoader())
+        tags._allocator = allocator(1000, inline_loader())
         for number in range(200):
             tags[f"warm-{number}"].next_id()
         with quiet_gc():

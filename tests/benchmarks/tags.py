@@ -10,7 +10,7 @@ from time import perf_counter_ns
 from typing import Protocol
 
 from django_idgen.contrib.bench.measure import quiet_gc
-from django_idgen.core.loader import InlineLoader
+from django_idgen.core.loader import inline_loader
 
 from .bars import Row, at_most, paired
 from .generators import allocator
@@ -32,7 +32,7 @@ def rows() -> Iterator[Row]:
     names = [f"shop.tag_{number}" for number in range(TAGS)]
     segments = SegmentMap()
     tracemalloc.start()
-    segments._allocator = allocator(1000, InlineLoader())
+    segments._allocator = allocator(1000, inline_loader())
     before = tracemalloc.get_traced_memory()[0]
     for name in names:
         segments[name].next_id()

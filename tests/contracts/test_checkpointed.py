@@ -24,7 +24,7 @@ from django_idgen.core.errors import (
     LeaseLost,
     RegistryUnavailable,
 )
-from django_idgen.core.generator import Outbox
+from django_idgen.core.events import Outbox
 from django_idgen.core.keeper import LeaseKeeper
 from django_idgen.core.lease import Grant, Lease, Namespace
 from django_idgen.core.registry import Registry

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 
-from django_idgen.core.generator import Outbox
+from django_idgen.core.events import Outbox
 
 
 def test_events_wait_until_they_are_sent():

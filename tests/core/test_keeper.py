@@ -14,7 +14,7 @@ from django_idgen.core.errors import (
     NamespaceMismatch,
     RegistryUnavailable,
 )
-from django_idgen.core.generator import Outbox
+from django_idgen.core.events import Outbox
 from django_idgen.core.keeper import LeaseKeeper
 from django_idgen.core.loader import RepeatingThread
 from tests.simulation.world import Link, World, layout_of

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import pytest
 
-from django_idgen.core.loader import InlineLoader, Loader, PerProcess
+from django_idgen.core.loader import Loader, PerProcess, inline_loader
 from tests.segment_tools import LIMIT, in_child
 
 
@@ -27,10 +27,9 @@ def hold(loader: Loader) -> threading.Event:
 
 
 def join(loader: Loader) -> None:
-    worker = loader._worker
-    if worker is not None:
-        worker.join(LIMIT)
-    assert loader._worker is None
+    for thread in loader._threads:
+        thread.join(LIMIT)
+    assert loader._threads == []
 
 
 def test_urgent_jobs_go_first_and_equals_keep_their_order():
@@ -92,7 +91,7 @@ def test_no_job_is_lost_while_threads_come_and_go():
 
 
 @pytest.mark.parametrize("error", [ValueError("x"), SystemExit(3), KeyboardInterrupt()])
-@pytest.mark.parametrize("loader", [Loader(), InlineLoader()])
+@pytest.mark.parametrize("loader", [Loader(), inline_loader()])
 def test_whatever_a_job_raises_goes_to_its_future(loader, error):
     """A job can't end the loader: the next one is run all the same."""
 
@@ -201,10 +200,30 @@ def test_a_child_whose_hooks_did_not_run_has_a_loader_that_works():
     assert own
 
 
-def test_the_inline_loader_runs_at_once_in_the_caller():
-    """Where no other thread may touch the source, none does."""
+def test_an_inline_loader_runs_at_once_in_the_caller():
+    """Where no other thread may touch the source, none does; whether that is so may change."""
     closed: list[str] = []
-    loader = InlineLoader(on_idle=lambda: closed.append("idle"))
+    answers = [True]
+    loader = Loader(inline=lambda: answers[0], on_idle=lambda: closed.append("idle"))
     assert loader.submit(threading.get_ident, urgent=True).result(0) == threading.get_ident()
     assert closed == ["idle"]
-    assert (Loader.background, InlineLoader.background) == (True, False)
+    assert not loader.background
+    answers[0] = False
+    assert loader.background
+    assert loader.submit(threading.get_ident).result(LIMIT) != threading.get_ident()
+    assert not inline_loader().background
+
+
+def test_a_job_that_hangs_stops_no_other_where_there_are_more_threads():
+    """As many run at a time as there are threads; all of those end."""
+    loader = Loader(threads=3)
+    releases = [hold(loader), hold(loader)]
+    assert [loader.submit(lambda n=n: n).result(LIMIT) for n in range(20)] == list(range(20))
+    releases.append(hold(loader))
+    queued = loader.submit(lambda: "queued")
+    assert len(loader._threads) == 3
+    assert not queued.done()
+    for release in releases:
+        release.set()
+    assert queued.result(LIMIT) == "queued"
+    join(loader)

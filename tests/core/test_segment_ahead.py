@@ -11,7 +11,7 @@ import pytest
 
 from django_idgen.core import segment_allocator
 from django_idgen.core.errors import GeneratorClosed, SegmentExhausted, SegmentUnavailable
-from django_idgen.core.loader import InlineLoader, Loader
+from django_idgen.core.loader import Loader, inline_loader
 from django_idgen.core.segment import STEP, Demand, Segment
 from django_idgen.core.segment_allocator import SegmentAllocator
 from django_idgen.core.segment_generator import Growth, SegmentGenerator
@@ -99,7 +99,7 @@ def test_the_next_segment_is_used_after_the_current_one():
 def test_an_inline_loader_loads_nothing_ahead_and_waiting_doubles_nothing():
     """Where the caller's thread loads, every segment's end is waited for: that says nothing."""
     time = Time()
-    allocator = SegmentAllocator(ScriptedSource(10), InlineLoader(), clock=time.clock)
+    allocator = SegmentAllocator(ScriptedSource(10), inline_loader(), clock=time.clock)
     generator = allocator.generator("order")
     for _ in range(35):
         generator.next_id()
@@ -214,7 +214,7 @@ def test_preloading_with_a_timeout_waits_until_it_is_there():
 
 def test_preloading_inline_loads_at_once():
     """SQLite and memory have no thread: the caller's does it."""
-    allocator = SegmentAllocator(MemorySource(10), InlineLoader())
+    allocator = SegmentAllocator(MemorySource(10), inline_loader())
     assert allocator.generator("order").preload() is True
     assert allocator.generator("order").stats().loads == 1
     assert allocator.preload(["order", "invoice"]) is True

@@ -12,12 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from django_idgen.core.errors import GeneratorClosed, SegmentExhausted, SegmentUnavailable
-from django_idgen.core.loader import InlineLoader, Loader
+from django_idgen.core.loader import Loader, inline_loader
 from django_idgen.core.segment_allocator import SegmentAllocator
 from django_idgen.core.segment_generator import LockedSegmentGenerator
 from tests.segment_tools import LIMIT, STILL, Events, ScriptedSource, manual
 
-LOADERS = [Loader(), InlineLoader()]
+LOADERS = [Loader(), inline_loader()]
 
 
 def made(source: ScriptedSource, loader, **options):
@@ -92,7 +92,7 @@ def test_thousands_of_tasks_are_served_by_one_load_and_no_thread_each(loader):
 
 def test_of_many_tasks_one_has_an_inline_load_run():
     """The executor's queue, which others use, too, is not filled with a job a task."""
-    generator = made(ScriptedSource(10_000), InlineLoader())
+    generator = made(ScriptedSource(10_000), inline_loader())
     queue = []
 
     async def work() -> None:
@@ -175,7 +175,7 @@ async def _id_in_time(generator) -> int:
                 continue
 
 
-@pytest.mark.parametrize("loader", [Loader, InlineLoader])
+@pytest.mark.parametrize("loader", [Loader, inline_loader])
 def test_a_thousand_tasks_fail_in_time_whatever_the_executor_does(loader):
     """Each by its own deadline: none waits for a thread, which others may use up."""
     source, busy, freed = ScriptedSource(10), threading.Event(), threading.Event()
@@ -230,7 +230,7 @@ def test_a_wrong_count_is_refused_by_coroutines_too(n):
 
 def test_without_a_gil_coroutines_take_under_the_lock():
     """The locked variant gives coroutines the same ids."""
-    allocator = SegmentAllocator(ScriptedSource(7), InlineLoader(), growth=STILL)
+    allocator = SegmentAllocator(ScriptedSource(7), inline_loader(), growth=STILL)
     generator = LockedSegmentGenerator("order", allocator)
 
     async def work() -> list[int]:

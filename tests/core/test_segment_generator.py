@@ -21,7 +21,7 @@ from django_idgen.core.errors import (
     SegmentUnavailable,
 )
 from django_idgen.core.generator import MAX_BATCH
-from django_idgen.core.loader import InlineLoader, Loader
+from django_idgen.core.loader import Loader, inline_loader
 from django_idgen.core.segment import MAX_ID, Segment
 from django_idgen.core.segment_allocator import SegmentAllocator
 from django_idgen.core.segment_generator import STALE_AFTER, SegmentGenerator
@@ -32,7 +32,7 @@ from tests.tables import refused
 # --- values and order ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("loader", [InlineLoader(), Loader()])
+@pytest.mark.parametrize("loader", [inline_loader(), Loader()])
 @pytest.mark.parametrize("step", [1, 2, 3, 9, 10, 1000])
 def test_ids_begin_at_one_and_have_no_gaps(loader, step):
     """I2: one process alone gets 1, 2, 3 and so on, whatever the step."""
@@ -153,7 +153,7 @@ def test_a_load_whose_submission_was_interrupted_is_submitted_by_the_next():
 def test_an_interrupt_during_an_inline_fetch_reaches_the_caller():
     """Ctrl-C ends the call that fetches, and only that call."""
     source = ScriptedSource(10)
-    generator = SegmentAllocator(source, InlineLoader()).generator("order")
+    generator = SegmentAllocator(source, inline_loader()).generator("order")
     source.failures.append(KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
         generator.next_id()
@@ -255,7 +255,7 @@ def test_retries_back_off_from_10_ms_to_a_quarter_of_a_second():
 def test_an_inline_fetch_longer_than_the_timeout_still_counts():
     """What was fetched is given out, even if fetching took longer than the deadline."""
     source, time = ScriptedSource(10), Time()
-    allocator = SegmentAllocator(source, InlineLoader(), clock=time.clock)
+    allocator = SegmentAllocator(source, inline_loader(), clock=time.clock)
     fetch = source.fetch
 
     def slow(tag, **asked):
@@ -394,7 +394,7 @@ def test_a_listener_may_ask_for_ids():
         if name == "segment_waited":
             got.append(allocator.generator("order").next_id())
 
-    allocator = SegmentAllocator(MemorySource(10), InlineLoader(), on_event=listen)
+    allocator = SegmentAllocator(MemorySource(10), inline_loader(), on_event=listen)
     assert (allocator.generator("order").next_id(), got) == (1, [2])
 
 
@@ -409,7 +409,7 @@ def test_64_threads_at_first_use_get_one_generator(monkeypatch):
         return SegmentGenerator(tag, services, floor)
 
     monkeypatch.setattr(segment_allocator, "_GENERATOR", make)
-    allocator = SegmentAllocator(MemorySource(), InlineLoader())
+    allocator = SegmentAllocator(MemorySource(), inline_loader())
     barrier = threading.Barrier(64)
 
     def first_use(_: int) -> list[SegmentGenerator]:
@@ -423,7 +423,7 @@ def test_64_threads_at_first_use_get_one_generator(monkeypatch):
 
 def test_a_tag_that_can_not_be_stored_is_refused_and_not_kept():
     """I6: the error comes before any fetch, and leaves no generator behind."""
-    allocator = SegmentAllocator(MemorySource(), InlineLoader())
+    allocator = SegmentAllocator(MemorySource(), inline_loader())
     for tag in ("", " a", "x" * 129, "a\0", 5, b"a", None):
         refused(InvalidTag, allocator.segments.__getitem__, tag)
     assert len(allocator.segments) == 0
@@ -435,7 +435,7 @@ def test_a_string_of_a_subclass_is_the_same_tag():
     class Kind(str, Enum):  # noqa: UP042 - the older kind, too
         ORDER = "order"
 
-    allocator = SegmentAllocator(MemorySource(), InlineLoader())
+    allocator = SegmentAllocator(MemorySource(), inline_loader())
     assert allocator.generator(Kind.ORDER) is allocator.generator("order")
     assert type(allocator.generator("order").tag) is str
 
@@ -447,7 +447,9 @@ def test_impossible_options_are_refused():
     for name, values in wrong.items():
         for value in values:
             options = {name: value, "match": str(value)}
-            refused(ConfigurationError, SegmentAllocator, MemorySource(), InlineLoader(), **options)
+            refused(
+                ConfigurationError, SegmentAllocator, MemorySource(), inline_loader(), **options
+            )
 
 
 def test_a_tag_takes_less_than_two_kibibytes():

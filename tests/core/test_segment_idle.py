@@ -13,7 +13,7 @@ import pytest
 
 from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.errors import GeneratorClosed
-from django_idgen.core.loader import InlineLoader, Loader
+from django_idgen.core.loader import Loader, inline_loader
 from django_idgen.core.segment_allocator import LOOKS, SegmentAllocator, Segments
 from django_idgen.sources.memory import MemorySource
 from tests.segment_tools import LIMIT, STILL, ManualLoader, ScriptedSource, Time, manual
@@ -70,7 +70,7 @@ def test_whoever_waits_for_a_first_segment_gets_it():
     """Also of a tag that was held for 15 minutes before it was asked: its ids begin at 1."""
     source, time = ScriptedSource(100), Time()
     # In whose submit() a load ends, and looks around, before its caller goes on.
-    allocator = SegmentAllocator(source, InlineLoader(), clock=time.clock, growth=STILL)
+    allocator = SegmentAllocator(source, inline_loader(), clock=time.clock, growth=STILL)
     held = allocator.generator("order")
     time.now += IDLE + 1
     assert held.next_id() == 1
@@ -167,7 +167,7 @@ def test_loads_of_other_tags_sweep(monkeypatch):
 def test_inline_loads_sweep_a_few_each():
     """Without a loader's thread a caller looks at a bounded number of tags."""
     time = Time()
-    allocator = SegmentAllocator(MemorySource(10), InlineLoader(), clock=time.clock, growth=STILL)
+    allocator = SegmentAllocator(MemorySource(10), inline_loader(), clock=time.clock, growth=STILL)
     for number in range(2 * LOOKS):
         use(allocator, f"t{number}")
     for _ in range(2):

@@ -17,7 +17,7 @@ from django_idgen.core import segment_allocator
 from django_idgen.core.buffered import BufferedGenerator
 from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.errors import GeneratorClosed
-from django_idgen.core.loader import InlineLoader, Loader
+from django_idgen.core.loader import Loader, inline_loader
 from django_idgen.core.segment_allocator import SegmentAllocator
 from django_idgen.core.segment_generator import LockedSegmentGenerator, SegmentGenerator
 from django_idgen.core.tag_generator import SerialGenerator
@@ -61,7 +61,7 @@ class SteppingGenerator(LockedSegmentGenerator):
         return ready
 
 
-@pytest.mark.parametrize("loader", [Loader(), InlineLoader()])
+@pytest.mark.parametrize("loader", [Loader(), inline_loader()])
 @pytest.mark.parametrize("kind", [SegmentGenerator, SteppingGenerator])
 def test_threads_never_share_an_id_and_each_sees_its_own_rise(monkeypatch, loader, kind):
     """I1, I2, hazard 27: 16 threads through hundreds of segments: each id once, in order."""
@@ -87,7 +87,7 @@ def test_threads_never_share_an_id_and_each_sees_its_own_rise(monkeypatch, loade
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-@pytest.mark.parametrize("loader", [Loader(), InlineLoader()])
+@pytest.mark.parametrize("loader", [Loader(), inline_loader()])
 def test_a_child_that_forgets_never_issues_what_its_parent_holds(loader):
     """I5: what the parent has left, on hand or loaded, is the parent's alone."""
     source = ScriptedSource(100)
@@ -110,7 +110,7 @@ def test_a_child_that_forgets_never_issues_what_its_parent_holds(loader):
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_next_id_that_was_kept_gives_a_child_nothing_of_its_parents():
     """I5: ``take = segments["order"].next_id`` before the fork, called after it."""
-    allocator = SegmentAllocator(MemorySource(100), InlineLoader(), timeout=LIMIT)
+    allocator = SegmentAllocator(MemorySource(100), inline_loader(), timeout=LIMIT)
     take = allocator.generator("order").next_id
     assert [take() for _ in range(13)] == list(range(1, 14))  # it is on a range of its parent's
 
@@ -126,7 +126,7 @@ def test_a_next_id_that_was_kept_gives_a_child_nothing_of_its_parents():
 def test_a_next_id_that_was_kept_goes_on_rightly(step):
     """I1, I2, hazard 27: past its part, through failures, among threads, and after a close."""
     source = ScriptedSource(step)
-    allocator = SegmentAllocator(source, InlineLoader(), timeout=LIMIT, growth=STILL)
+    allocator = SegmentAllocator(source, inline_loader(), timeout=LIMIT, growth=STILL)
     generator = allocator.generator("order")
     kept = generator.next_id
     assert [kept() for _ in range(120)] == list(range(1, 121))
@@ -158,7 +158,7 @@ def interrupt(number: int, frame: object) -> NoReturn:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-@pytest.mark.parametrize("loader", [Loader, InlineLoader])
+@pytest.mark.parametrize("loader", [Loader, inline_loader])
 @pytest.mark.parametrize("step", [1, *long(2, 3, 17)])
 def test_an_interrupt_ends_one_call_and_no_more(step, loader):
     """Hazard 121: signals at any moment, of which the handler raises. No id comes twice."""

@@ -17,7 +17,6 @@ from django_idgen.core import segment_allocator
 from django_idgen.core.errors import LeaseLost
 from django_idgen.db import connection
 from django_idgen.db.connection import (
-    AliasLoader,
     OwnConnection,
     Place,
     Stores,
@@ -276,8 +275,8 @@ def test_a_database_in_memory_has_no_background_thread(shop: Path, server_alias:
 
     There the next segment is loaded while the caller goes on.
     """
-    assert AliasLoader(server_alias).background
-    loader = AliasLoader("default")
+    assert own_connection(server_alias).loader.background
+    loader = own_connection("default").loader
     assert loader.background
     another_database("default", ":memory:")
     assert not loader.background

@@ -17,7 +17,7 @@ from django.db.models.signals import post_save, pre_save
 from django_idgen import generators, next_id, segments, signals
 from django_idgen.core.errors import LeaseLost
 from django_idgen.core.lease import Lease, process_label
-from django_idgen.core.loader import InlineLoader
+from django_idgen.core.loader import inline_loader
 from django_idgen.core.segment import Segment
 from django_idgen.core.segment_allocator import SegmentAllocator
 from django_idgen.process import handlers
@@ -30,7 +30,7 @@ from tests.server_tools import sessions
 @pytest.fixture
 def tea() -> Iterator[Any]:
     allocator = SegmentAllocator(
-        MemorySource(default_step=10), InlineLoader(), on_event=signals.emit
+        MemorySource(default_step=10), inline_loader(), on_event=signals.emit
     )
     yield allocator.generator("tea")
     allocator.close()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 from django_idgen.core.files import NumberFile
-from django_idgen.core.loader import InlineLoader
+from django_idgen.core.loader import inline_loader
 from django_idgen.core.segment_allocator import SegmentAllocator
 from django_idgen.core.segment_generator import Growth
 from django_idgen.core.tag_generator import COUNTER_BITS, SerialGenerator
@@ -71,7 +71,7 @@ class Histories(RuleBasedStateMachine):
         """A process takes ids; it may be killed where it writes a mark."""
         if slot not in self.running:
             source = self.source(directory=self.root / str(slot % HOSTS), default_step=7)
-            made = SegmentAllocator(source, InlineLoader(), growth=Growth(longest_step=20))
+            made = SegmentAllocator(source, inline_loader(), growth=Growth(longest_step=20))
             self.running[slot] = SerialGenerator(made, tag="t", worker=slot % HOSTS)
             self.last[slot] = 0
         self.kill_at = kill_at

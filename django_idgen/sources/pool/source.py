@@ -17,15 +17,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from django.db import connections
-
 from ...core.clock import SYSTEM_CLOCK, Clock
 from ...core.errors import ConfigurationError, SegmentUnavailable
-from ...core.generator import Emit
-from ...core.loader import AnyLoader, LoaderPool
+from ...core.events import Emit
+from ...core.generator import is_prefork
+from ...core.loader import SEVERAL, Loader
 from ...core.options import check_seconds, check_whole
 from ...core.segment import LONGEST_STEP, MAX_ID, STEP, Demand, Segment, check_tag, joined
 from ...core.source import Source, Stock
+from ...db.connection import close_after_jobs
 from ...db.installation import NO_OWNER
 from ...db.redis_client import OwnRedis
 from ...signals import emit as emit_signal
@@ -90,7 +90,12 @@ class PoolSource(Source):
         self.source = source
         self.alias = alias
         self.max_ids = check_whole("'max_ids'", max_ids, least=1, most=LARGEST_POOL)
-        self._loader = LoaderPool(lambda: source.loader.background, on_idle=connections.close_all)
+        self._loader = Loader(
+            "idgen-fetch",
+            threads=SEVERAL,
+            inline=lambda: is_prefork() or not source.loader.background,
+            on_idle=close_after_jobs,
+        )
         self._own = own or OwnRedis(
             alias, timeout=check_seconds("'timeout'", timeout, least=0.01, most=60)
         )
@@ -101,7 +106,7 @@ class PoolSource(Source):
         self._fetched: dict[str, _Fetched] = {}
 
     @property
-    def loader(self) -> AnyLoader:
+    def loader(self) -> Loader:
         """Several threads, if the source behind the pool has one."""
         return self._loader
 

@@ -19,10 +19,10 @@ from django_idgen.contrib.sharding import source as several
 from django_idgen.contrib.sharding.source import SKIP_AFTER
 from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.errors import ConfigurationError, InvalidTag, SegmentUnavailable
-from django_idgen.core.loader import Loader
 from django_idgen.core.segment import Segment, Shard
 from django_idgen.core.segment_allocator import SegmentAllocator
 from django_idgen.db import connection
+from django_idgen.db.connection import own_connection
 from django_idgen.models import Installation, LeafAlloc
 from django_idgen.sources import database
 from django_idgen.sources.database import DatabaseSource
@@ -373,7 +373,7 @@ def test_a_single_database_keeps_its_own_loader(shards: list[str]) -> None:
     allocator = SegmentAllocator(source, source.loader, timeout=30)
     assert allocator.generator("t").next_ids(25) == list(range(1, 26))
     allocator.close()
-    assert not isinstance(source.loader, Loader)
+    assert source.loader is own_connection(shards[0]).loader
 
 
 # --- a function that spreads tags over databases --------------------------------------
