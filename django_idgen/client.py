@@ -19,20 +19,17 @@ import atexit
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, Unpack, cast
+from typing import Any, Unpack
 from weakref import WeakSet
 
 from .core.errors import ConfigurationError, GeneratorClosed, RegistryUnavailable, sentence
 from .core.events import Emit, ignore
-from .core.generator import PreforkGenerator, is_prefork
 from .core.layout import BitLayout, IdParts
 from .core.lease import Namespace, process_label
 from .core.loader import PerProcess
 from .core.segment_allocator import SegmentAllocator, Segments
-from .core.segment_generator import SegmentGenerator
 from .core.snowflake import SnowflakeGenerator
 from .leases.http import HttpLeases
 from .process import exits
@@ -91,8 +88,7 @@ class Client:
         self._on_event = on_event
         # A bound method: who keeps a generator so keeps its client, which has to hear of each
         # fork and of the end of the process.
-        self._make_allocator = partial(_allocator, base_urls, link, wait, self._tell)
-        self._allocator = self._make_allocator()
+        self._allocator = _allocator(base_urls, link, wait, self._tell)
         self.generators = RemoteGenerators(
             base_urls,
             link,
@@ -108,13 +104,7 @@ class Client:
 
         Raises :class:`InvalidTag`.
         """
-        if is_prefork():
-            return cast(Segments, PreforkMap(self._single, lambda tag: self.segments[tag]))
         return self._allocator.segments
-
-    def _single(self, tag: str) -> SegmentGenerator:
-        """A generator of ``tag`` with its own allocator, so that it can be closed alone."""
-        return self._make_allocator().generator(tag)
 
     def next_id(self, alias: str = DEFAULT_ALIAS) -> int:
         """The next id of ``generators[alias]``."""
@@ -183,17 +173,6 @@ def _allocator(
 # --- generators ------------------------------------------------------------------------
 
 
-class PreforkMap:
-    """``map[name]`` in a process that uWSGI is about to fork: see :class:`PreforkGenerator`."""
-
-    def __init__(self, make: Callable[[str], Any], find: Callable[[str], Any]) -> None:
-        self._make = make
-        self._find = find
-
-    def __getitem__(self, name: str) -> PreforkGenerator:
-        return PreforkGenerator(partial(self._make, name), partial(self._find, name))
-
-
 class RemoteGenerators(PerProcess):
     """``generators[alias]``: snowflake generators as the service has them. Thread-safe.
 
@@ -243,9 +222,6 @@ class RemoteGenerators(PerProcess):
         return await asyncio.to_thread(self._make, alias)
 
     def _make(self, alias: str) -> SnowflakeGenerator:
-        if is_prefork():
-            make = partial(self._built, alias, background=False)
-            return cast(SnowflakeGenerator, PreforkGenerator(make, partial(self._make, alias)))
         self.check_process()
         with self._lock:
             if self._closed:
@@ -256,7 +232,7 @@ class RemoteGenerators(PerProcess):
                 self._made[alias] = self._built(alias)
             return self._made[alias]
 
-    def _built(self, alias: str, *, background: bool = True) -> SnowflakeGenerator:
+    def _built(self, alias: str) -> SnowflakeGenerator:
         try:
             answer = self._link.ask(leases_path(alias), unavailable=RegistryUnavailable)
         except Refused as error:
@@ -270,7 +246,6 @@ class RemoteGenerators(PerProcess):
             max_ahead=namespace.ahead_ticks * layout.tick_us / 1e6,
             skew_limit=namespace.skew_ticks * layout.tick_us / 1e6,
             holder=self._holder,
-            background=background,
             emit=self._on_event,
         )
 

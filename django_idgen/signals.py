@@ -23,7 +23,6 @@ from typing import Any
 from django.dispatch import Signal
 
 from .core.clock import SYSTEM_CLOCK
-from .core.generator import is_prefork
 from .core.lease import Lease
 from .core.loader import Loader
 from .core.segment import Segment
@@ -124,7 +123,7 @@ _apart = Loader("idgen-signals", on_idle=close_after_jobs)
 def emit(name: str, /, **values: object) -> None:
     """Send the signal ``name``. Generators and sources call it."""
     others = len(SIGNALS[name].receivers) > len(_quick[name])
-    if others and is_own_thread() and not is_prefork():
+    if others and is_own_thread():
         _apart.submit(partial(_send, name, **values))
     else:
         _send(name, **values)

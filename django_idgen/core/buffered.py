@@ -193,6 +193,7 @@ class BufferedGenerator(SnowflakeGenerator):
                     self._prepare(refusals)
                 ids += taken
         finally:
+            self._hand_in_if_prefork()
             self._outbox.send()
         return ids
 

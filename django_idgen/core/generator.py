@@ -1,13 +1,11 @@
-"""What gives out ids: the base class, and its stand-in before a fork."""
+"""What gives out ids: the base class."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
 from itertools import chain, repeat, starmap
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Self
@@ -106,8 +104,6 @@ class Generator(ABC):
 
     has_parts: ClassVar[bool] = False
     """Whether :meth:`decode` can take its ids apart."""
-    has_background: ClassVar[bool] = False
-    """Whether it takes ``background``, which is False where it must not start a thread."""
     keeper: LeaseKeeper | None = None
     """Keeps its lease; None for ids without a worker id."""
     watch: Watch | None = None
@@ -168,80 +164,3 @@ class Generator(ABC):
         /,
     ) -> None:
         self.close()
-
-
-# --- before a fork --------------------------------------------------------------------
-#
-# uWSGI forks its workers without running Python's fork hooks, any application may overwrite
-# its own hook, and its master runs nothing at its end. Each worker would walk a grant that the
-# master held, and nothing would give it back. So in the master each call takes a grant and
-# gives it back at once.
-
-
-def is_prefork() -> bool:
-    """Whether uWSGI has loaded the application here only to fork this process."""
-    # Not imported here: a thread that imports at a fork leaves the child a held lock.
-    uwsgi: Any = sys.modules.get("uwsgi")
-    if not hasattr(uwsgi, "worker_id"):
-        return False
-    # Mules and spoolers have no worker id either, but they do not fork.
-    return uwsgi.worker_id() == 0 and uwsgi.masterpid() in {0, os.getpid()}
-
-
-class PreforkGenerator(Generator):
-    """Stands for a generator until the fork, and afterwards for the worker's own.
-
-    ``make`` builds a generator for one call, ``find`` looks up the process' own. Before the
-    fork, ids of two calls in one tick may come out of order. Thread-safe.
-    """
-
-    has_parts = True  # or decode() says so
-
-    def __init__(self, make: Callable[[], Generator], find: Callable[[], Generator]) -> None:
-        self._make = make
-        self._find = find
-        self._found: Generator | None = None
-
-    def next_id(self) -> int:
-        own = self._own()
-        return self.next_ids(1)[0] if own is None else own.next_id()
-
-    def next_ids(self, count: int, /) -> list[int]:
-        own = self._own()
-        if own is not None:
-            return own.next_ids(count)
-        with closing(self._make()) as once:
-            return once.next_ids(count)
-
-    async def anext_id(self) -> int:
-        # Before the fork in the caller's own thread.
-        own = self._own()
-        return self.next_id() if own is None else await own.anext_id()
-
-    async def anext_ids(self, count: int, /) -> list[int]:
-        """As :meth:`next_ids`, and :meth:`anext_id`."""
-        own = self._own()
-        return self.next_ids(count) if own is None else await own.anext_ids(count)
-
-    def stats(self) -> object:
-        return self._own_or_new().stats()
-
-    def close(self) -> None:
-        # Before the fork there is nothing to give back.
-        own = self._own()
-        if own is not None:
-            own.close()
-
-    def decode(self, value: int) -> IdParts:
-        return self._own_or_new().decode(value)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._own_or_new(), name)
-
-    def _own(self) -> Generator | None:
-        if self._found is None and not is_prefork():
-            self._found = self._find()
-        return self._found
-
-    def _own_or_new(self) -> Generator:
-        return self._own() or self._make()

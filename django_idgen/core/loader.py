@@ -21,6 +21,21 @@ PATIENCE = 1.0
 """Most seconds that a fork waits for all our threads together."""
 
 
+def is_prefork() -> bool:
+    """Whether uWSGI has loaded the application here only to fork this process.
+
+    uWSGI forks its workers without running Python's fork hooks, any application may overwrite
+    its own hook, and its master runs nothing at its end. So in the master no thread runs, which
+    might have the GIL at the fork, and each call gives its grant back at its end.
+    """
+    # Not imported here: a thread that imports at a fork leaves the child a held lock.
+    uwsgi: Any = sys.modules.get("uwsgi")
+    if not hasattr(uwsgi, "worker_id"):
+        return False
+    # Mules and spoolers have no worker id either, but they do not fork.
+    return uwsgi.worker_id() == 0 and uwsgi.masterpid() in {0, os.getpid()}
+
+
 class BackgroundThread(threading.Thread):
     """A daemon thread. A fork calls its ``before_fork`` and waits for the thread to end.
 
@@ -40,7 +55,9 @@ class BackgroundThread(threading.Thread):
         _watch_forks()
 
     def start_if_possible(self) -> bool:
-        """Start it; ``False`` if the interpreter is ending or the system has no more threads."""
+        """Start it; ``False`` if there can be no more threads, or must be none."""
+        if is_prefork():
+            return False
         try:
             self.start()
         except RuntimeError:
@@ -218,7 +235,7 @@ class Loader(PerProcess):
     A thread is a daemon that starts when there is work, and ends when there is none left, after
     calling ``on_idle`` (which closes that thread's connection). A job runs in the caller's
     thread, followed by ``on_idle``, while ``inline()`` is true, and where no thread can be
-    started (the interpreter is shutting down).
+    started (the interpreter is shutting down) or may be (before uWSGI forks).
     """
 
     def __init__(
@@ -238,7 +255,7 @@ class Loader(PerProcess):
     @property
     def background(self) -> bool:
         """Whether jobs run in another thread. Called under a lock: it does not block."""
-        return not self._inline()
+        return not (self._inline() or is_prefork())
 
     def submit(self, fn: Callable[[], T], *, urgent: bool = False) -> Future[T]:
         """Queue ``fn``. Urgent jobs run first, otherwise in order.
@@ -248,7 +265,7 @@ class Loader(PerProcess):
         self.check_process()
         future: Future[T] = Future()
         # Daemon threads of an interpreter that ends are frozen, perhaps while they hold our lock.
-        if self._inline() or sys.is_finalizing():
+        if not self.background or sys.is_finalizing():
             _run(fn, future)
             _call_on_idle(self._on_idle)
             return future

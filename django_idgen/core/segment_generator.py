@@ -33,6 +33,7 @@ from .errors import (
     TagPaused,
 )
 from .generator import MAX_BATCH, Generator, Watch, check_count, drop, walk
+from .loader import is_prefork
 from .options import check_whole
 from .segment import (
     CHUNK,
@@ -319,6 +320,9 @@ class SegmentGenerator(Generator):
 
         Raises as :meth:`next_ids`.
         """
+        if is_prefork():
+            ids = self.next_ids(n)
+            return list(runs(ids, 1)) if ids else []
         found: list[range] = []
         missing = check_count(n)
         while missing:
@@ -353,6 +357,8 @@ class SegmentGenerator(Generator):
         return self._watched(lambda: self._preload(timeout))
 
     def _preload(self, timeout: float) -> bool:
+        if is_prefork():
+            return True  # nothing is held then
         deadline = self._services.clock.stopwatch() + timeout
         while not self._load_ahead(deadline):
             if self._services.clock.stopwatch() >= deadline:
@@ -616,7 +622,11 @@ class SegmentGenerator(Generator):
 
     def _take_slow(self, count: int, need: int = 0) -> list[int]:
         """``count`` ids, in the calling thread. ``need``: how many to load, if more."""
-        return self._watched(lambda: self._take_here(count, need))
+        try:
+            return self._watched(lambda: self._take_here(count, need))
+        finally:
+            if is_prefork():
+                self.clear()
 
     def _take_here(self, count: int, need: int) -> list[int]:
         call = _Call(self, count, need)
@@ -643,6 +653,8 @@ class SegmentGenerator(Generator):
     async def _take_in_loop(self, count: int) -> list[int]:
         """As :meth:`_take_slow`, without blocking the event loop."""
         watch = self.watch
+        if is_prefork():
+            return self._take_slow(count)
         if watch is None:
             return await self._take_there(count)
         if watch.is_due():

@@ -31,7 +31,7 @@ from .generator import HAS_GIL, Generator, check_count
 from .keeper import LeaseKeeper
 from .layout import BitLayout, IdParts, is_int
 from .lease import Lease, Namespace
-from .loader import PerProcess
+from .loader import PerProcess, is_prefork
 from .options import check_flag, check_seconds, check_text
 from .registry import Registry
 
@@ -233,7 +233,7 @@ class SnowflakeGenerator(PerProcess, Generator):
         "_lock", "_outbox", "_pid", "_refusals", "_rest", "_sequence_start", "_wait_limit",
         "keeper", "layout",
     )  # fmt: skip
-    has_parts = has_background = True
+    has_parts = True
     keeper: LeaseKeeper
 
     def __init__(
@@ -318,6 +318,8 @@ class SnowflakeGenerator(PerProcess, Generator):
         ids = self._take_fresh(check_count(count))
         if len(ids) == count:
             return ids
+        if is_prefork():
+            return self._next_ids_slowly(count, ids)
         return await asyncio.to_thread(self._next_ids_slowly, count, ids)
 
     def _take_fresh(self, count: int) -> list[int]:
@@ -349,8 +351,15 @@ class SnowflakeGenerator(PerProcess, Generator):
             degraded.retry_at = self._clock.stopwatch() + RETRY
             return ids + self._degrade(degraded, count - len(ids), error)
         finally:
+            self._hand_in_if_prefork()
             self._outbox.send()
         return ids
+
+    def _hand_in_if_prefork(self) -> None:
+        if is_prefork():
+            with self._lock:
+                self._discard()
+            self.keeper.release()
 
     def _degrade(
         self, degraded: DegradedIds, count: int, error: Exception | None = None

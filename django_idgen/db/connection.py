@@ -32,7 +32,6 @@ from django.utils.connection import ConnectionDoesNotExist
 
 from ..core.clock import SYSTEM_CLOCK
 from ..core.errors import ConfigurationError
-from ..core.generator import is_prefork
 from ..core.loader import BackgroundThread, Loader
 from .sqlite import FileConnection, database_of, file_of, no_fork
 
@@ -140,7 +139,7 @@ class _OwnLoader(Loader):
     def __init__(self, name: str, alias: str, *, on_idle: Callable[[], None]) -> None:
         self._alias = alias
         self._running = threading.local()
-        super().__init__(name, inline=self._is_inline, on_idle=on_idle)
+        super().__init__(name, inline=self._is_in_process, on_idle=on_idle)
 
     @property
     def inside(self) -> bool:
@@ -160,12 +159,8 @@ class _OwnLoader(Loader):
         return super().submit(job, urgent=urgent)
 
     def _is_in_process(self) -> bool:
+        # Another thread would find another database in memory.
         return place_of(self._alias).in_process
-
-    def _is_inline(self) -> bool:
-        # Another thread would find another database in memory. And uWSGI forks whatever threads
-        # do: if one has the GIL at that moment, the worker waits for it for ever.
-        return is_prefork() or self._is_in_process()
 
     def _marked(self, fn: Callable[[], T], name: str) -> T:
         self._running.depth = getattr(self._running, "depth", 0) + 1
@@ -256,7 +251,7 @@ class OwnConnection:
                 # At the end of a test run: no preload for the tests reaches the real database.
                 raise OperationalError(f"the alias no longer means {self.loader.meant!r}")
             own = _new_wrapper(self.alias, configured)
-            watched = own.vendor == "postgresql" and not is_prefork()
+            watched = own.vendor == "postgresql"
             # Where no thread can be started (interpreter shutdown) the job runs in
             # the caller's thread, and the caller gets its own connection back.
             own.idgen_use = _Use(  # type: ignore[attr-defined]

@@ -69,17 +69,12 @@ def _import_source(source: BackendSettings) -> None:
         _import_source(nested_source(source, name))
 
 
-def build_generator(settings: GeneratorSettings, *, threads: bool = True) -> Any:
-    """The generator of one alias. It starts no thread if ``threads`` is False.
-
-    Raises :class:`SettingsError`; opens nothing.
-    """
+def build_generator(settings: GeneratorSettings) -> Any:
+    """The generator of one alias. Raises :class:`SettingsError`; opens nothing."""
     registry = build_registry(settings)
     options = dict(settings.backend.options)
     if settings.backend.takes("holder"):
         options.setdefault("holder", process_label())
-    if not threads and settings.backend.load().has_background:
-        options["background"] = False
     backend = replace(settings.backend, options=options)
     return backend.build(settings.layout, registry, emit=emit)
 

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from .. import signals
 from ..core.errors import SegmentUnavailable
-from ..core.generator import Generator, PreforkGenerator, Watch, is_prefork
+from ..core.generator import Generator, Watch
+from ..core.loader import is_prefork
 from ..core.segment import check_tag
 from ..db.connection import forget_in_process
 from ..settings import DEFAULT_ALIAS, SettingsError, refuse_without_app
@@ -118,14 +119,7 @@ class GeneratorMap(AliasMap[Generator]):
     def __contains__(self, alias: object) -> bool:
         return alias in list(self)
 
-    def _make(self, alias: str) -> Generator:
-        if is_prefork():
-            return PreforkGenerator(
-                partial(self.build, alias, threads=False), partial(self.__getitem__, alias)
-            )
-        return super()._make(alias)
-
-    def build(self, alias: str, *, threads: bool = True) -> Generator:
+    def build(self, alias: str) -> Generator:
         made: Generator
         if tagged := current_settings().tag_generators.get(alias):
             of_tag: TagGenerator = wiring().build_tag_generator(tagged)
@@ -133,7 +127,7 @@ class GeneratorMap(AliasMap[Generator]):
                 of_tag.watch = segments.watch_for(of_tag)
             made = of_tag
         else:
-            made = wiring().build_generator(generator_settings(alias), threads=threads)
+            made = wiring().build_generator(generator_settings(alias))
         return made
 
     def of_field(self, field: Any, using: str | None = None) -> Generator:
@@ -142,16 +136,7 @@ class GeneratorMap(AliasMap[Generator]):
         found = self[alias]
         if found.watch is not None:
             found.watch.follow(field, using)
-        elif isinstance(found, PreforkGenerator) and alias in current_settings().tag_generators:
-            make = partial(self._single, field, using)
-            return PreforkGenerator(make, partial(self.of_field, field, using))
         return found
-
-    def _single(self, field: Any, using: str | None) -> Generator:
-        made = self.build(field.generator, threads=False)
-        if made.watch is not None:
-            made.watch.follow(field, using)
-        return made
 
     def made(self) -> dict[str, Generator]:
         """The generators that this process has made."""
@@ -219,9 +204,6 @@ class SegmentMap(dict[str, Generator]):
         """
         _tags()
         check_tag(tag)
-        if is_prefork():
-            find = partial(self.open, tag, *fields, using=using)
-            return PreforkGenerator(partial(_single, tag, *fields, using=using), find)
         allocator = self.allocator()
         made = allocator.generator(tag)
         if top := self._loaded.get(tag):
@@ -390,15 +372,6 @@ def generator_settings(alias: str) -> GeneratorSettings:
             f"{', '.join(map(repr, generators))}."
         )
     return known[alias]
-
-
-def _single(tag: str, *fields: Any, using: str | None = None) -> Generator:
-    """A generator of ``tag`` with its own allocator, so that closing it leaves nothing behind."""
-    allocator: SegmentAllocator = wiring().build_allocator(current_settings().segments)
-    made = allocator.generator(tag)
-    segments.follow(made, *fields, using=using)
-    segments.follow(made, *segments.fields.get(tag, ()))
-    return made
 
 
 def current_settings() -> IdgenSettings:

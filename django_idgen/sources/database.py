@@ -19,7 +19,6 @@ from django.utils.module_loading import import_string
 
 from ..core.clock import SYSTEM_CLOCK, Clock
 from ..core.errors import ConfigurationError, SegmentUnavailable, TagPaused
-from ..core.generator import is_prefork
 from ..core.lease import process_label
 from ..core.loader import SEVERAL, Loader
 from ..core.options import check_flag
@@ -110,7 +109,7 @@ class DatabaseSource(Source):
             else Loader(
                 "idgen-fetch",
                 threads=SEVERAL,
-                inline=lambda: is_prefork() or not self._has_servers_only(),
+                inline=lambda: not self._has_servers_only(),
                 on_idle=close_after_jobs,
             )
         )

@@ -235,7 +235,7 @@ def test_a_holder_that_is_released_goes_on_and_repeats_nothing(
     form = {"seal": _seal_of(admin_client, worker), "confirm": worker}
     assert admin_client.post(release_url(worker), form).status_code == 302
     mine = generators["default"].next_ids(100)
-    with build_generator(handlers.generator_settings("default"), threads=False) as other:
+    with build_generator(handlers.generator_settings("default")) as other:
         theirs = other.next_ids(100)
         assert not set(mine) & set(theirs)
         parts = other.decode(theirs[0])

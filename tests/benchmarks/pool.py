@@ -71,7 +71,7 @@ def _single() -> Iterator[Row]:
         sources = [peer("count").source, ours]
         medians, ratios = paired([partial(id_ns, each, SINGLE_CALLS) for each in sources], ROUNDS)
         note = f"{medians[1]:.1f} against {medians[0]:.1f} ns"
-        yield at_most("segment next_id() with a pool, against count", 1.25, ratios[1], note=note)
+        yield at_most("segment next_id() with a pool, against count", 1.1, ratios[1], note=note)
         batch = partial(call_ns, partial(ours.next_ids, 1000), BATCHES)
         ((spent,), _) = paired([batch], ROUNDS // 10)
         what = "segment next_ids(1000) with a pool"

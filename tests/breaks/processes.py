@@ -175,10 +175,10 @@ BREAKS = (
     Break(
         "uWSGI's master holds a grant when it forks",
         "L9, hazard 56",
-        "django_idgen/core/generator.py",
+        "django_idgen/core/loader.py",
         "    return uwsgi.worker_id() == 0 and uwsgi.masterpid() in {0, os.getpid()}",
         "    return False",
-        ("tests/faults/test_web_servers.py::test_a_long_tick_and_the_first_request",),
+        ("tests/core/test_prefork.py::test_each_call_gives_back_what_it_does_not_need",),
     ),
     Break(
         "a child uses its parent's connection to a service",

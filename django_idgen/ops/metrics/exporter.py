@@ -20,8 +20,8 @@ from django.views.decorators.http import require_safe
 
 from ... import signals
 from ...core.clock import SYSTEM_CLOCK
-from ...core.generator import Generator, is_prefork
-from ...core.loader import PerProcess
+from ...core.generator import Generator
+from ...core.loader import PerProcess, is_prefork
 from ...db.transactions import never_atomic
 from ...process import handlers, lifecycle
 from ...settings.config import MetricsSettings

@@ -20,7 +20,6 @@ from typing import Any, TypeVar
 from ...core.clock import SYSTEM_CLOCK, Clock
 from ...core.errors import ConfigurationError, SegmentUnavailable
 from ...core.events import Emit
-from ...core.generator import is_prefork
 from ...core.loader import SEVERAL, Loader
 from ...core.options import check_seconds, check_whole
 from ...core.segment import LONGEST_STEP, MAX_ID, STEP, Demand, Segment, check_tag, joined
@@ -93,7 +92,7 @@ class PoolSource(Source):
         self._loader = Loader(
             "idgen-fetch",
             threads=SEVERAL,
-            inline=lambda: is_prefork() or not source.loader.background,
+            inline=lambda: not source.loader.background,
             on_idle=close_after_jobs,
         )
         self._own = own or OwnRedis(
