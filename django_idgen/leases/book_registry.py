@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ..core import book as rules
-from ..core.book import Book, Record, SubLease, SubLeaseChange
+from ..core.book import Book, Record
 from ..core.clock import Clock, Reading
 from ..core.inspection import InspectedMark, Inspection
 from ..core.lease import LONGEST_HOLDER, Grant, Lease, Namespace
@@ -64,6 +64,47 @@ class Store(ABC):
         """Drop what a forked child inherited."""
 
 
+def acquire_in(
+    store: Store,
+    namespace: Namespace,
+    *,
+    holder: str,
+    not_before: int = 0,
+    avoid: int | None = None,
+) -> Grant:
+    """See :meth:`Registry.acquire`."""
+
+    def job(book: Book) -> Grant:
+        label = holder[:LONGEST_HOLDER]
+        lease = rules.lend(book, namespace, holder=label, not_before=not_before, avoid=avoid)
+        return Grant(lease, book.reading)
+
+    grant = store.run(job)
+    store.changed()
+    return grant
+
+
+def renew_in(store: Store, namespace: Namespace, lease: Lease, *, last_tick: int) -> Grant:
+    """See :meth:`Registry.renew`."""
+
+    def job(book: Book) -> tuple[Lease | None, Reading]:
+        return rules.extend(book, namespace, lease, last_tick=last_tick), book.reading
+
+    extended, reading = store.run(job)
+    if extended is None:
+        raise rules.lost(lease)
+    return Grant(extended, reading)
+
+
+def release_in(store: Store, namespace: Namespace, lease: Lease, *, last_tick: int | None) -> bool:
+    """See :meth:`Registry.release`."""
+    # Without the namespace's lock: a fleet that ends at once would queue for it. The next
+    # acquire notices a loss.
+    known = store.run(lambda book: rules.take_back(book, namespace, lease, last_tick=last_tick))
+    store.changed()
+    return known
+
+
 class BookRegistry(Registry):
     """Lends the worker ids of ``namespace`` by the book that ``store`` keeps. Thread-safe."""
 
@@ -76,38 +117,16 @@ class BookRegistry(Registry):
 
     def acquire(self, *, holder: str, not_before: int = 0, avoid: int | None = None) -> Grant:
         """See :meth:`Registry.acquire`."""
-
-        def job(book: Book) -> Grant:
-            label = holder[:LONGEST_HOLDER]
-            lease = rules.lend(
-                book, self.namespace, holder=label, not_before=not_before, avoid=avoid
-            )
-            return Grant(lease, book.reading)
-
-        grant = self.store.run(job)
-        self.store.changed()
-        return grant
+        asked: dict[str, Any] = {"holder": holder, "not_before": not_before, "avoid": avoid}
+        return acquire_in(self.store, self.namespace, **asked)
 
     def renew(self, lease: Lease, *, last_tick: int) -> Grant:
         """See :meth:`Registry.renew`."""
-
-        def job(book: Book) -> tuple[Lease | None, Reading]:
-            return rules.extend(book, self.namespace, lease, last_tick=last_tick), book.reading
-
-        extended, reading = self.store.run(job)
-        if extended is None:
-            raise rules.lost(lease)
-        return Grant(extended, reading)
+        return renew_in(self.store, self.namespace, lease, last_tick=last_tick)
 
     def release(self, lease: Lease, *, last_tick: int | None) -> bool:
         """See :meth:`Registry.release`."""
-        # Without the namespace's lock: a fleet that ends at once would queue for it. The next
-        # acquire notices a loss.
-        known = self.store.run(
-            lambda book: rules.take_back(book, self.namespace, lease, last_tick=last_tick)
-        )
-        self.store.changed()
-        return known
+        return release_in(self.store, self.namespace, lease, last_tick=last_tick)
 
     def renew_seen(self, *, idle_after: float) -> int:
         """See :meth:`Registry.renew_seen`."""
@@ -151,25 +170,6 @@ class BookRegistry(Registry):
     def stored_book(self) -> StoredBook | None:
         """See :meth:`Registry.stored_book`."""
         return None if self.store.key is None else BookInStore(self.namespace, self.store)
-
-    # --- sub-leases -------------------------------------------------------------------
-
-    def change_sub_lease(self, change: SubLeaseChange, *, stride: int) -> SubLease:
-        """Replace the sub-lease by ``change(sub_lease)``, in one transaction, and return it.
-
-        ``stride`` (ticks): how far ahead a ceiling is raised. A new namespace begins with a
-        sub-lease without ticks. Raises :class:`RegistryUnavailable` (the change may still have
-        been made) and :class:`NamespaceMismatch`.
-        """
-        after = self.store.run(
-            lambda book: rules.change_sub_lease(book, self.namespace, change, stride=stride),
-        )
-        self.store.changed()
-        return after
-
-    def kept_by(self) -> str | None:
-        """The installation that keeps the book; None if nothing is kept yet. Only reads."""
-        return self.store.run_if_there(lambda book: book.installation) or None
 
     # --- its life -------------------------------------------------------------------
 

@@ -13,11 +13,11 @@ from ..core.clock import SYSTEM_CLOCK, Clock, Reading
 from ..core.errors import LeaseLost
 from ..core.lease import Grant, Lease, Namespace
 from ..core.options import check_flag, check_seconds, numbered_worker
-from ..db.connection import Place, Stores, kept_in_process, place_of
+from ..db.connection import Place, Stores, kept_in_process, own_connection, place_of
 from ..db.sqlite import database_of
-from .book_registry import BookRegistry, Store
-from .memory import MemoryLeases, MemoryMarks
-from .server import ServerLeases
+from .book_registry import BookRegistry, Store, acquire_in, release_in, renew_in
+from .memory import MemoryMarks, MemoryStore
+from .server import ServerStore
 
 
 class DatabaseLeases(BookRegistry):
@@ -65,7 +65,7 @@ class DatabaseLeases(BookRegistry):
     def acquire(self, *, holder: str, not_before: int = 0, avoid: int | None = None) -> Grant:
         """See :meth:`Registry.acquire`."""
         store = self.store
-        grant = super().acquire(holder=holder, not_before=not_before, avoid=avoid)
+        grant = acquire_in(store, self.namespace, holder=holder, not_before=not_before, avoid=avoid)
         self._lenders[grant.lease.worker] = grant.lease.token, store
         return grant
 
@@ -73,7 +73,7 @@ class DatabaseLeases(BookRegistry):
         """See :meth:`Registry.renew`."""
         store = self._lender_of(lease) or self.store
         if store.ends_with_process or self._stores.is_current(store):
-            return BookRegistry(self.namespace, store).renew(lease, last_tick=last_tick)
+            return renew_in(store, self.namespace, lease, last_tick=last_tick)
         if place_of(self.database) is Place.FORBIDDEN and last_tick < lease.until:
             # A test forbids the database: the window stays as it is.
             sent = self._clock.elapsed_ns()
@@ -88,7 +88,7 @@ class DatabaseLeases(BookRegistry):
         store = self._lender_of(lease) or self.store
         if not self._may_touch(store):
             return False
-        return BookRegistry(self.namespace, store).release(lease, last_tick=last_tick)
+        return release_in(store, self.namespace, lease, last_tick=last_tick)
 
     def lend_on(self) -> None:
         """See :meth:`Registry.lend_on`."""
@@ -118,7 +118,7 @@ class DatabaseLeases(BookRegistry):
         return self._stores.is_current(store) and (database is None or database.exists())
 
     def _make(self, place: Place) -> Store:
-        store = book_in(
+        store = store_in(
             self.database,
             place,
             self.namespace,
@@ -127,13 +127,13 @@ class DatabaseLeases(BookRegistry):
             timeout=self._timeout,
             server_identity=self._server_identity,
             clock=self._clock,
-        ).store
+        )
         if self._lends_on:
             store.lend_on()
         return store
 
 
-def book_in(
+def store_in(
     database: str,
     place: Place,
     namespace: Namespace,
@@ -143,20 +143,20 @@ def book_in(
     server_identity: bool,
     clock: Clock,
     read_now_us: Callable[[], int] | None = None,
-) -> BookRegistry:
-    """The registry over the book of ``namespace`` in ``database``, which is in ``place``.
+) -> Store:
+    """The store of the book of ``namespace`` in ``database``, which is in ``place``.
 
     ``memory`` names marks that are in this process. For the other options see
     :class:`DatabaseLeases`. ``read_now_us`` replaces the store's clock (µs since 1970).
     """
     if place.in_process:
         marks = kept_in_process(database, place, memory, make=MemoryMarks)
-        return MemoryLeases(namespace, marks=marks, clock=clock, read_now_us=read_now_us)
-    return ServerLeases(
-        namespace,
-        alias=database,
+        return MemoryStore(namespace.name, marks, clock, read_now_us)
+    return ServerStore(
+        namespace.name,
+        own_connection(database),
         timeout=timeout,
-        clock=clock,
         server_identity=server_identity,
+        clock=clock,
         read_now=None if read_now_us is None else lambda _connection: read_now_us(),
     )

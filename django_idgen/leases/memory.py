@@ -53,8 +53,8 @@ class MemoryLeases(BookRegistry):
         read_now_us: Callable[[], int] | None = None,
     ) -> None:
         self.marks = marks or MemoryMarks()
-        read = read_now_us or (lambda: clock.wall_ns() // 1000)
-        super().__init__(namespace, _MemoryStore(namespace.name, self.marks, clock, read))
+        store = MemoryStore(namespace.name, self.marks, clock, read_now_us)
+        super().__init__(namespace, store)
 
     def clear(self) -> None:
         """Delete the mark of every worker id, as an operator might in a database."""
@@ -62,7 +62,9 @@ class MemoryLeases(BookRegistry):
             self.marks.book(self.namespace.name).by_worker.clear()
 
 
-class _MemoryStore(Store):
+class MemoryStore(Store):
+    """A book in this process; arguments as in :class:`MemoryLeases`."""
+
     ends_with_process = True
 
     def __init__(
@@ -70,13 +72,13 @@ class _MemoryStore(Store):
         namespace: str,
         marks: MemoryMarks,
         clock: Clock,
-        read_now_us: Callable[[], int],
+        read_now_us: Callable[[], int] | None = None,
     ) -> None:
         self.place = f"memory {id(marks):x}"
         self._namespace = namespace
         self._marks = marks
         self._clock = clock
-        self._read_now_us = read_now_us
+        self._read_now_us = read_now_us or (lambda: clock.wall_ns() // 1000)
 
     def run(self, job: Callable[[Book], T]) -> T:
         with self._marks.lock:

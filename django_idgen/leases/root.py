@@ -10,20 +10,20 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ..core.book import SubLease, SubLeaseChange
+from ..core import book as rules
+from ..core.book import Book, SubLease, SubLeaseChange
 from ..core.clock import Clock
 from ..core.errors import ConfigurationError, RegistryUnavailable
 from ..core.lease import Namespace, of_another_version
 from ..core.options import check_seconds
 from ..core.stored import Change, Stored, StoredBook, with_highest
 from ..db.connection import Place, Stores, place_of
-from .book_registry import BookRegistry
-from .database import book_in
+from .book_registry import BookInStore, Store
+from .database import store_in
 
 AFTER_LOSS = ("ahead", "wait")
 
@@ -33,10 +33,6 @@ RETRY_SECONDS = 20.0
 
 class TakenOver(RegistryUnavailable):
     """Another server lends for the namespace now; this one may use up its sub-lease."""
-
-
-class _Unused(Exception):
-    """The database never lent anything; raised to roll back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +125,7 @@ class Root:
         self._lessee = lessee
         self._clock = clock
         self._make = partial(
-            book_in,
+            store_in,
             database,
             namespace=lessee.namespace,
             memory="sub-leases",
@@ -138,22 +134,22 @@ class Root:
             clock=clock,
             read_now_us=read_now_us,
         )
-        self._stores: Stores[BookRegistry] = Stores(database, lambda place: self._make(place=place))
+        self._stores: Stores[Store] = Stores(database, lambda place: self._make(place=place))
         self._start_over()
 
     def _start_over(self) -> None:
-        self._installations: dict[BookRegistry, str] = {}
+        self._installations: dict[Store, str] = {}
         self._not_before_ns = 0
 
     def abandon(self) -> None:
         """Drop what a forked child inherited."""
         self._start_over()
         self._stores.reset()
-        for book in self._stores.all():
-            book.abandon()
+        for store in self._stores.all():
+            store.abandon()
 
-    def current(self) -> BookRegistry:
-        """The present book.
+    def current(self) -> Store:
+        """The store of the database that the alias now means.
 
         Raises :class:`RegistryUnavailable` in a test that forbids the database.
         """
@@ -170,61 +166,54 @@ class Root:
 
     def stored_book(self) -> StoredBook | None:
         """See :meth:`Registry.stored_book`; none in a test that forbids the database."""
-        found = None if self.is_forbidden() else self.current().stored_book()
-        return None if found is None else RootedBook(found, self._lessee)
+        if self.is_forbidden() or (store := self.current()).key is None:
+            return None
+        return RootedBook(BookInStore(self._lessee.namespace, store), self._lessee)
 
-    # --- installations ----------------------------------------------------------
+    def installation(self, store: Store | None = None) -> str:
+        """The installation that lends from ``store``, which this may make.
 
-    def is_in_use(self) -> bool:
-        """Whether anything was ever lent. Opens nothing, which would make the settings final."""
-        book = self.current()
-        if book in self._installations:
-            return True
-        with suppress(_Unused):
-            self._change(book, _used)
-        return book in self._installations
-
-    def known_installation(self) -> str | None:
-        """The installation, if known; the last one in a test that forbids the database."""
-        if self.is_forbidden():
-            known = list(self._installations.values())
-            return known[-1] if known else None
-        return self._installations.get(self.current())
-
-    def installation_to_look(self) -> str | None:
-        """The installation; None if nothing was lent. Opens nothing."""
-        return self.known_installation() or self.current().kept_by()
-
-    def installation_to_release(self) -> str | None:
-        """As :meth:`known_installation`, but asks if this process knows none at all.
-
-        A service gets back leases that another of its processes has granted.
+        Without a store it makes nothing, which would make the settings final: it is empty where
+        nothing was ever lent. In a test that forbids the database it is the last one known.
         """
-        if not self._installations and not self.is_forbidden():
-            self.is_in_use()
-        return self.known_installation()
+        if store is None and self.is_forbidden():
+            return next(reversed(self._installations.values()), "")
+        at = store or self.current()
+        if at not in self._installations:
+            if store is not None:
+                # This also refuses a process with other settings before it reaches Redis (L8).
+                return self._change(store, lambda sub_lease: sub_lease).installation
+            found = at.run_if_there(_installation_in_use)
+            if not found:
+                return ""
+            self._installations[at] = found
+        return self._installations[at]
 
-    def installation_of(self, book: BookRegistry) -> str:
-        """The installation that ``book`` belongs to."""
-        known = self._installations.get(book)
-        # This also refuses a process with other settings before it reaches Redis (L8).
-        return known or self._change(book, lambda sub_lease: sub_lease).installation
+    def _change(self, store: Store, change: SubLeaseChange) -> SubLease:
+        """Replace the sub-lease by ``change(sub_lease)``, in one transaction, and return it.
 
-    def _change(self, book: BookRegistry, change: SubLeaseChange) -> SubLease:
-        sub_lease = book.change_sub_lease(change, stride=self.stride)
-        self._installations[book] = sub_lease.installation
-        return sub_lease
+        A new namespace begins with a sub-lease without ticks. Raises
+        :class:`RegistryUnavailable` (it may be done) and :class:`NamespaceMismatch`.
+        """
+        after = store.run(
+            lambda book: rules.change_sub_lease(
+                book, self._lessee.namespace, change, stride=self.stride
+            )
+        )
+        store.changed()
+        self._installations[store] = after.installation
+        return after
 
     # --- what may be lent -----------------------------------------------------
 
-    def open(self, book: BookRegistry, incarnation: str, now: int) -> None:
+    def open(self, store: Store, incarnation: str, now: int) -> None:
         """Open a generation for a new life of the server, or adopt the one that is open."""
         change = partial(
             SubLease.opened, incarnation=incarnation, now=max(now, 0), stride=self.stride
         )
-        self._lessee.install(self._change(book, change))
+        self._lessee.install(self._change(store, change))
 
-    def lift(self, book: BookRegistry, seen: SubLease, *, now: int, wanted: int) -> None:
+    def lift(self, store: Store, seen: SubLease, *, now: int, wanted: int) -> None:
         """Raise the ceiling past tick ``wanted``, if ``seen`` is of the current generation.
 
         Raises :class:`TakenOver` if it is not.
@@ -236,7 +225,7 @@ class Root:
             wanted=min(max(now, wanted), self._lessee.namespace.max_ticks),
             stride=self.stride,
         )
-        stored = self._change(book, change)
+        stored = self._change(store, change)
         if stored.incarnation == seen.incarnation:
             self._lessee.install(stored)
         elif now >= stored.ceiling:
@@ -246,17 +235,17 @@ class Root:
             raise self._taken_over(seen, stored, stored.ceiling - now)
 
     def failure_to_lift(
-        self, book: BookRegistry, seen: SubLease, *, now: int, wanted: int
+        self, store: Store, seen: SubLease, *, now: int, wanted: int
     ) -> RegistryUnavailable | None:
         """As :meth:`lift`, but returns why it failed: what is left can still be lent."""
         try:
-            self.lift(book, seen, now=now, wanted=wanted)
+            self.lift(store, seen, now=now, wanted=wanted)
         except RegistryUnavailable as error:
             return error
         return None
 
     def lift_in_time(
-        self, book: BookRegistry, seen: SubLease, *, now: int, start: int, until: int
+        self, store: Store, seen: SubLease, *, now: int, start: int, until: int
     ) -> None:
         """Raise the ceiling well before it is needed; the first caller that can does it.
 
@@ -266,7 +255,7 @@ class Root:
         enough = latest + self.stride - self.stride // 6
         if seen.ceiling >= enough or self._clock.elapsed_ns() < self._not_before_ns:
             return
-        if self.failure_to_lift(book, seen, now=now, wanted=latest) is not None:
+        if self.failure_to_lift(store, seen, now=now, wanted=latest) is not None:
             self._not_before_ns = self._clock.elapsed_ns() + int(RETRY_SECONDS * 1e9)
 
     def _taken_over(self, seen: SubLease, stored: SubLease, ticks: int) -> TakenOver:
@@ -280,10 +269,9 @@ class Root:
         )
 
 
-def _used(sub_lease: SubLease) -> SubLease:
-    if not sub_lease.ceiling:
-        raise _Unused
-    return sub_lease
+def _installation_in_use(book: Book) -> str:
+    record = book.record()
+    return book.installation if record is not None and record.ceiling else ""
 
 
 class RootedBook(StoredBook):

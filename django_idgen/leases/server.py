@@ -33,7 +33,7 @@ from ..core.lease import (
     of_another_version,
 )
 from ..db import dialects
-from ..db.connection import SOCKET_TIMEOUT, OwnConnection, is_there, own_connection
+from ..db.connection import SOCKET_TIMEOUT, OwnConnection, is_there
 from ..db.installation import check_form
 from ..db.rows import (
     insert_row,
@@ -49,7 +49,7 @@ from ..db.rows import (
 from ..db.tables import missing_tables
 from ..db.transactions import Rerun, Transactions
 from ..models import Installation, NamespaceRecord, WorkerLease
-from .book_registry import BookRegistry, Store, read_clock
+from .book_registry import Store, read_clock
 
 T = TypeVar("T")
 
@@ -67,51 +67,24 @@ _OF_RECORD = tuple(
 )
 
 
-class ServerLeases(BookRegistry):
-    """A lease registry in the tables of database ``alias``. Thread-safe.
+class ServerStore(Store):
+    """The tables of a database server, or of a SQLite file. Thread-safe.
 
-    ``timeout`` (seconds) bounds each operation. ``server_identity=False`` turns
-    off the check whether another server has taken over; use it where a
-    balancer spreads connections over servers that commit in step (Galera).
-    ``read_now`` reads the registry's clock (µs since 1970), by default the
-    database's own.
+    ``timeout`` (seconds) bounds each operation. ``server_identity=False`` turns off the check
+    whether another server has taken over; use it where a balancer spreads connections over
+    servers that commit in step (Galera). ``read_now`` reads the registry's clock (µs since
+    1970), by default the database's own.
     """
-
-    def __init__(
-        self,
-        namespace: Namespace,
-        *,
-        alias: str,
-        timeout: float = 10.0,
-        clock: Clock = SYSTEM_CLOCK,
-        server_identity: bool = True,
-        read_now: Callable[[BaseDatabaseWrapper], int] | None = None,
-        own: OwnConnection | None = None,
-    ) -> None:
-        self.alias = alias
-        store = _OrmStore(
-            namespace.name,
-            own or own_connection(alias),
-            timeout=timeout,
-            clock=clock,
-            server_identity=server_identity,
-            read_now=read_now or dialects.now_us,
-        )
-        super().__init__(namespace, store)
-
-
-class _OrmStore(Store):
-    """The tables of a database server; options as in :class:`ServerLeases`."""
 
     def __init__(
         self,
         namespace: str,
         own: OwnConnection,
         *,
-        timeout: float,
-        clock: Clock,
-        server_identity: bool,
-        read_now: Callable[[BaseDatabaseWrapper], int],
+        timeout: float = 10.0,
+        clock: Clock = SYSTEM_CLOCK,
+        server_identity: bool = True,
+        read_now: Callable[[BaseDatabaseWrapper], int] | None = None,
     ) -> None:
         self.place = own.alias
         self.key = ("server", own.alias)
@@ -120,7 +93,7 @@ class _OrmStore(Store):
         self.own = own
         self.clock = clock
         self.server_identity = server_identity
-        self.read_now = read_now
+        self.read_now = read_now or dialects.now_us
         self.lends_on = False
         self._timeout = timeout
         self._transactions = Transactions(
@@ -187,7 +160,7 @@ class OrmBook(Book):
     """
 
     def __init__(
-        self, store: _OrmStore, connection: BaseDatabaseWrapper, *, thorough: bool = False
+        self, store: ServerStore, connection: BaseDatabaseWrapper, *, thorough: bool = False
     ) -> None:
         self.thorough = thorough
         self._store = store

@@ -648,7 +648,7 @@ class _NodeStore(Store):
         self.described = f"the {node.described}"
         self.root = root
         if read_now_us is None:
-            node.root_now_us = lambda: root.current().store.now_us()
+            node.root_now_us = lambda: root.current().now_us()
         self._waits = waits
         self._clock = clock
         self._read_now_us = read_now_us
@@ -669,7 +669,7 @@ class _NodeStore(Store):
 
     def _run(self, job: Callable[[Book], T]) -> T:
         database = self.root.current()
-        installation = self.root.installation_of(database)
+        installation = self.root.installation(database)
         lives = 0
         failure: RegistryUnavailable | None = None
 
@@ -719,8 +719,8 @@ class _NodeStore(Store):
             return self._applied(job, book, version)
 
         with self._lock:
-            installation = self.root.installation_to_look()
-            if installation is None:
+            installation = self.root.installation()
+            if not installation:
                 return None
             return self.node.retried(partial(attempt, installation))
 
@@ -814,5 +814,5 @@ class _NodeStore(Store):
                 self.node.ask(lambda client: client.delete_async(path))
 
     def _leaf_path(self, kind: str, lease: Lease) -> str:
-        top = self.node.path_of(self.root.known_installation() or "")
+        top = self.node.path_of(self.root.installation())
         return f"{top}/leaf_{kind}/{lease.worker:010d}"

@@ -310,7 +310,7 @@ class OnPostgres:
         self._own = OwnConnection("default")
 
     def registry(self, name: str) -> Registry:
-        from django_idgen.leases.server import ServerLeases
+        from tests.leases.server.shop import ServerLeases
 
         return ServerLeases(_namespace(name), alias="default", own=self._own)
 

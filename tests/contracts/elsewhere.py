@@ -18,8 +18,8 @@ from django_idgen.core.lease import Lease, Namespace
 from django_idgen.core.registry import Registry
 from django_idgen.leases.http import HttpLeases
 from django_idgen.leases.redis.registry import RedisLeases
-from django_idgen.leases.server import ServerLeases
 from django_idgen.leases.zookeeper import ZooKeeperLeases
+from tests.leases.server.shop import ServerLeases
 
 from .lenders import PATIENT
 

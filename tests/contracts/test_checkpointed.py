@@ -31,8 +31,8 @@ from django_idgen.core.registry import Registry
 from django_idgen.db.connection import OwnConnection
 from django_idgen.leases.checkpointed import CheckpointedLeases
 from django_idgen.leases.memory import MemoryLeases, MemoryMarks
-from django_idgen.leases.server import ServerLeases
 from tests import warm
+from tests.leases.server.shop import ServerLeases
 from tests.places import make_tables
 from tests.segment_tools import in_child
 from tests.servers import fast_directory

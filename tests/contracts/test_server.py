@@ -21,10 +21,10 @@ from django_idgen.core.segment import STEP, Demand, Segment, check_step, check_t
 from django_idgen.core.source import Source
 from django_idgen.db.connection import OwnConnection
 from django_idgen.db.redis_client import raw_client
-from django_idgen.leases.server import ServerLeases
 from django_idgen.models import Installation, LeafAlloc, NamespaceRecord, WorkerLease
 from django_idgen.sources.redis_incr import RedisIncrSource
 from django_idgen.sources.server import FAILOVER_SKIP, ServerSource
+from tests.leases.server.shop import ServerLeases
 from tests.sources.pool.shop import OwnedSource, pool
 
 from .elsewhere import server_leases

@@ -6,41 +6,43 @@ import json
 import random
 from collections.abc import Callable
 from types import SimpleNamespace
+from typing import TypeVar
 from unittest import mock
 
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from django_idgen.core.book import SubLease
+from django_idgen.core.book import Book
 from django_idgen.core.errors import RegistryUnavailable
 from django_idgen.core.layout import BitLayout
 from django_idgen.db.connection import Place
 from django_idgen.leases import root, zookeeper
-from django_idgen.leases.memory import MemoryLeases
+from django_idgen.leases.memory import MemoryStore
 from tests.simulation import test_histories as plain
 from tests.simulation.ensemble import Ensemble, Node, Session
 from tests.simulation.test_histories import slots, spans
 from tests.simulation.world import Host, World
 
+T = TypeVar("T")
 REQUESTS = st.sampled_from([2, 2, 2, 0, 1, 3, 4, 5, 6, 7])
 """How many are done before something happens: after two the node was read, and is not written."""
 NEW = st.booleans()
 
 
-class Database(MemoryLeases):
+class Database(MemoryStore):
     """The root, which can be down, and lose an answer."""
 
     fault = ""
 
-    def change_sub_lease(self, *given: object, **options: object) -> SubLease:
+    def run(self, job: Callable[[Book], T]) -> T:
         fault, self.fault = self.fault, self.fault if self.fault == "down" else ""
         if fault == "down":
             raise RegistryUnavailable("the database is down")
-        changed = super().change_sub_lease(*given, **options)  # type: ignore[arg-type]
+        result = super().run(job)
         if fault == "lost":
             raise RegistryUnavailable("the database's answer was lost")
-        return changed
+        return result
 
 
 class ZooKeeperWorld(World):
@@ -66,12 +68,8 @@ class ZooKeeperWorld(World):
                 clock=host.clock,
                 read_now_us=None if self.database_us else self.registry_us,
             )
-        database = Database(
-            self.namespace,
-            marks=self.marks,
-            clock=host.clock,
-            read_now_us=self.database_us or self.registry_us,
-        )
+        read_now_us = self.database_us or self.registry_us
+        database = Database(self.namespace.name, self.marks, host.clock, read_now_us)
         made.store.root._stores = SimpleNamespace(current=lambda: database)  # type: ignore[assignment]
         return made
 

@@ -14,11 +14,10 @@ from django.test import override_settings
 
 from django_idgen.core.errors import RegistryUnavailable, SegmentUnavailable
 from django_idgen.db.connection import OwnConnection, own_connection
-from django_idgen.leases.server import ServerLeases
 from django_idgen.models import LeafAlloc
 from django_idgen.sources.server import ServerSource
 from tests.leaf import migrated_leaf
-from tests.leases.server.shop import SHOP
+from tests.leases.server.shop import SHOP, ServerLeases
 from tests.server_tools import (
     at_once,
     execute,

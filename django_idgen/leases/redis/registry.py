@@ -165,8 +165,8 @@ class RedisLeases(Registry):
         if lease.token in self._in_memory:
             self._in_memory.discard(lease.token)
             return self._memory.release(lease, last_tick=last_tick)
-        installation = self._root.installation_to_release() if lease.token else None
-        if installation is None:
+        installation = self._root.installation() if lease.token else ""
+        if not installation:
             return False  # another database by now
         return self._scripts.release(installation, lease, last_tick=last_tick).status == "ok"
 
@@ -174,7 +174,7 @@ class RedisLeases(Registry):
         """See :meth:`Registry.renew_seen`. Renews a part at a time; an error keeps those done."""
         if self._root.is_forbidden():
             return self._memory.renew_seen(idle_after=idle_after)
-        if not self._root.is_in_use():
+        if not self._root.installation():
             return 0
         count, cursor, short = 0, FIRST, False
 
@@ -218,8 +218,8 @@ class RedisLeases(Registry):
     def free(self, worker: int, lease: str | None = None) -> bool:
         if self._root.is_forbidden():
             return self._memory.free(worker, lease)
-        installation = self._root.installation_to_look()
-        if installation is None:
+        installation = self._root.installation()
+        if not installation:
             return False
         reply = self._scripts.free(installation, worker, lease)
         if reply.status not in ("ok", "lost"):
@@ -228,8 +228,8 @@ class RedisLeases(Registry):
 
     def _inspections(self, worker: int | None = None) -> Iterator[Reply]:
         """What is known of ``worker``, or of all; a later answer replaces an earlier one."""
-        installation = self._root.installation_to_look()
-        if installation is None:
+        installation = self._root.installation()
+        if not installation:
             return
         cursor = None
         while cursor != LAST:
@@ -267,30 +267,30 @@ class RedisLeases(Registry):
         Each answer before that granted nothing, so asking again repeats nothing.
         """
         if forbidden is not None and self._root.is_forbidden():
-            installation = self._root.known_installation()
-            reply = None if installation is None else ask(installation, True)
+            installation = self._root.installation()
+            reply = ask(installation, True) if installation else None
             if reply is None or reply.status != "ok":
                 raise forbidden()
             return reply
         return self._followed_up(ask)
 
     def _followed_up(self, ask: Ask) -> Reply:
-        book, failure, waited = self._root.current(), None, False
+        store, failure, waited = self._root.current(), None, False
         for _ in range(ATTEMPTS):
-            reply = ask(self._root.installation_of(book), failure is not None)
+            reply = ask(self._root.installation(store), failure is not None)
             if reply.status == "ok":
                 _, start, until = reply.window
                 seen = reply.sub_lease("")
-                self._root.lift_in_time(book, seen, now=reply.now, start=start, until=until)
+                self._root.lift_in_time(store, seen, now=reply.now, start=start, until=until)
             if reply.status in ("ok", "lost"):
                 return reply
             if reply.status == "open":
-                self._root.open(book, reply.words[2], reply.now)
+                self._root.open(store, reply.words[2], reply.now)
             elif reply.status == "wait" and not waited:
                 waited = self._waited(reply)
             elif reply.status == "raise" and failure is None:
                 failure = self._root.failure_to_lift(
-                    book, reply.sub_lease(""), now=reply.now, wanted=reply.wanted
+                    store, reply.sub_lease(""), now=reply.now, wanted=reply.wanted
                 )
             else:
                 raise self._scripts.refusal(reply, failure) from failure

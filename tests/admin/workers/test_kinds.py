@@ -18,12 +18,11 @@ from django_idgen.core.registry import Registry
 from django_idgen.core.snowflake import SnowflakeGenerator
 from django_idgen.leases.memory import MemoryLeases
 from django_idgen.leases.redis.registry import RedisLeases
-from django_idgen.leases.server import ServerLeases
 from django_idgen.ops.workers import release_worker, who_held, worker_map
 from django_idgen.process import handlers
 from django_idgen.process.factory import build_namespace
 from django_idgen.settings.config import SettingsError
-from tests.leases.server.shop import SHOP
+from tests.leases.server.shop import SHOP, ServerLeases
 
 STATIC = "django_idgen.leases.static.StaticLeases"
 HTTP = "django_idgen.leases.http.HttpLeases"

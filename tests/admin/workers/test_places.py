@@ -10,11 +10,10 @@ from django_idgen import generators, next_id
 from django_idgen.core import book
 from django_idgen.core.errors import WorkerOutOfRange
 from django_idgen.core.inspection import WorkerState, name_of
-from django_idgen.leases.server import ServerLeases
 from django_idgen.models import WorkerLease
 from django_idgen.ops.workers import release_worker, who_held, worker_map
 from django_idgen.process import handlers
-from tests.leases.server.shop import SHOP
+from tests.leases.server.shop import SHOP, ServerLeases
 from tests.places import place
 from tests.server_tools import execute_apart
 

@@ -245,7 +245,7 @@ def test_the_hash_knows_whose_it_is(fleet: Fleet, farm: RedisFarm) -> None:
 
 def test_moving_from_the_database_to_redis_under_a_fleet_is_refused(fleet: Fleet) -> None:
     """Hazard 55: the same namespace, opened with the registry in the database."""
-    from django_idgen.leases.server import ServerLeases
+    from tests.leases.server.shop import ServerLeases
 
     fingerprint = {**SHOP.fingerprint, "registry": "database"}
     ServerLeases(replace(fleet.space, fingerprint=fingerprint), alias=fleet.database).acquire(

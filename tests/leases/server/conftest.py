@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from django_idgen.leases.server import ServerLeases
-from tests.leases.server.shop import SHOP, Time
+from tests.leases.server.shop import SHOP, ServerLeases, Time
 
 
 @pytest.fixture

@@ -6,7 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from django_idgen.core.lease import Namespace
-from django_idgen.leases.server import ServerLeases
+from django_idgen.db.connection import OwnConnection, own_connection
+from django_idgen.leases.book_registry import BookRegistry
+from django_idgen.leases.server import ServerStore
 from django_idgen.models import Installation, NamespaceRecord, WorkerLease
 
 EPOCH_US = 1_735_689_600_000_000
@@ -22,6 +24,17 @@ SHOP = Namespace(
     skew_ticks=SKEW,
     fingerprint={"layout": "41/10/12", "workers": [0, 16]},
 )
+
+
+class ServerLeases(BookRegistry):
+    """A registry in the tables of ``alias``, whatever that means later: a test's alone."""
+
+    def __init__(
+        self, namespace: Namespace, *, alias: str, own: OwnConnection | None = None, **options: Any
+    ) -> None:
+        self.alias = alias
+        store = ServerStore(namespace.name, own or own_connection(alias), **options)
+        super().__init__(namespace, store)
 
 
 class Time:

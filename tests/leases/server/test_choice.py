@@ -7,10 +7,10 @@ import json
 import pytest
 
 from django_idgen.core.errors import ConfigurationError, NamespaceMismatch, NoFreeWorker
-from django_idgen.leases.server import ServerLeases
 from django_idgen.models import Installation, NamespaceRecord
 from tests.leases.server.shop import (
     SHOP,
+    ServerLeases,
     Time,
     changed,
     record_of,

@@ -8,16 +8,17 @@ from typing import Any
 import pytest
 from django.db import DatabaseError, transaction
 
+from django_idgen.core.book import change_sub_lease
 from django_idgen.core.errors import LeaseLost, RegistryUnavailable
 from django_idgen.core.lease import Lease
 from django_idgen.db.connection import OwnConnection
 from django_idgen.leases import server
-from django_idgen.leases.server import ServerLeases
 from django_idgen.models import NamespaceRecord
 from tests.leases.server.shop import (
     EPOCH_US,
     SHOP,
     WINDOW,
+    ServerLeases,
     Time,
     changed,
     rows_of,
@@ -168,5 +169,7 @@ def test_a_fleet_that_starts_at_once_stands_in_line(server_alias: str) -> None:
 
     ServerLeases(SHOP, alias=server_alias, timeout=5, read_now=note).acquire(holder="a")
     lent = ServerLeases(replace(SHOP, name="lent"), alias=server_alias, timeout=5, read_now=note)
-    lent.change_sub_lease(lambda sub_lease: sub_lease, stride=WINDOW)
+    lent.store.run(
+        lambda book: change_sub_lease(book, lent.namespace, lambda lease: lease, stride=WINDOW)
+    )
     assert set(waits) == {5}

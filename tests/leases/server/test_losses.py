@@ -10,7 +10,6 @@ from django.core.management import call_command
 from django_idgen.core.errors import LeaseLost
 from django_idgen.core.layout import BitLayout
 from django_idgen.core.stored import Successor
-from django_idgen.leases.server import ServerLeases
 from django_idgen.models import Installation, LeafAlloc, NamespaceRecord
 from django_idgen.sources.server import ServerSource
 from tests.leases.server.shop import (
@@ -18,6 +17,7 @@ from tests.leases.server.shop import (
     SHOP,
     SKEW,
     WINDOW,
+    ServerLeases,
     Time,
     changed,
     forget_everything,

@@ -11,10 +11,9 @@ from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.errors import LeaseLost
 from django_idgen.core.lease import Lease
 from django_idgen.db import dialects
-from django_idgen.leases.server import ServerLeases
 from tests.contracts.lenders import Claims
 from tests.faults.failover import mariadb_pair as maria
-from tests.leases.server.shop import SHOP, SKEW
+from tests.leases.server.shop import SHOP, SKEW, ServerLeases
 from tests.own_servers import pointing_at
 from tests.private_postgres import PostgresServer, postgres_farm
 from tests.server_tools import execute

@@ -17,9 +17,8 @@ from django_idgen.core.clock import Reading
 from django_idgen.core.lease import Lease, Mark, Namespace
 from django_idgen.db.connection import OwnConnection
 from django_idgen.leases.memory import MemoryBook, MemoryMarks
-from django_idgen.leases.server import ServerLeases
 from django_idgen.models import Installation, NamespaceRecord, WorkerLease
-from tests.leases.server.shop import EPOCH_US, SHOP, WINDOW, Time
+from tests.leases.server.shop import EPOCH_US, SHOP, WINDOW, ServerLeases, Time
 from tests.server_tools import execute
 
 TICK = 1_000_000
