@@ -29,7 +29,7 @@ from .core.events import Emit, ignore
 from .core.layout import BitLayout, IdParts
 from .core.lease import Namespace, process_label
 from .core.loader import PerProcess
-from .core.segment_allocator import SegmentAllocator, Segments
+from .core.segment_generator import SegmentAllocator, Segments
 from .core.snowflake import SnowflakeGenerator
 from .leases.http import HttpLeases
 from .process import exits

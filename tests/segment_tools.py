@@ -12,9 +12,9 @@ from contextlib import suppress
 from dataclasses import replace
 
 from django_idgen.core.clock import SYSTEM_CLOCK
+from django_idgen.core.pace import Growth
 from django_idgen.core.segment import STEP, Demand, Segment
-from django_idgen.core.segment_allocator import SegmentAllocator
-from django_idgen.core.segment_generator import Growth
+from django_idgen.core.segment_generator import SegmentAllocator
 from django_idgen.sources.memory import MemorySource
 
 LIMIT = 60  # seconds after which a test gives up on a thread; never reached when all is well

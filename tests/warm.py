@@ -50,7 +50,7 @@ PRELOAD = [
     "django.test.runner",
     "django.views.debug",
     "django_idgen.core.book",
-    "django_idgen.core.segment_allocator",
+    "django_idgen.core.segment_generator",
     "django_idgen.core.snowflake",
     "django_idgen.core.tag_generator",
     "django_idgen.settings.config",

@@ -15,8 +15,7 @@ from .generator import HAS_GIL
 from .loader import Loader
 from .options import check_whole
 from .segment import MAX_ID, STEP, Demand, Segment, check_tag
-from .segment_allocator import SegmentAllocator
-from .segment_generator import LockedSegmentGenerator, SegmentGenerator
+from .segment_generator import LockedSegmentGenerator, SegmentAllocator, SegmentGenerator
 from .source import Source
 
 _Base = SegmentGenerator if HAS_GIL else LockedSegmentGenerator

@@ -16,7 +16,7 @@ from ..core.layout import BitLayout
 from ..core.lease import Namespace, process_label
 from ..core.loader import PerProcess
 from ..core.registry import Registry
-from ..core.segment_allocator import SegmentAllocator
+from ..core.segment_generator import SegmentAllocator
 from ..settings.config import (
     DEFAULT_ALIAS,
     LEASE_OPTIONS,

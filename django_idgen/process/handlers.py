@@ -29,8 +29,7 @@ from ..settings import DEFAULT_ALIAS, SettingsError, refuse_without_app
 from . import exits, lifecycle
 
 if TYPE_CHECKING:
-    from ..core.segment_allocator import SegmentAllocator
-    from ..core.segment_generator import SegmentGenerator
+    from ..core.segment_generator import SegmentAllocator, SegmentGenerator
     from ..core.tag_generator import TagGenerator
     from ..settings.config import GeneratorSettings, IdgenSettings
 

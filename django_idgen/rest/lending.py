@@ -48,7 +48,7 @@ from ..core.errors import (
 from ..core.lease import OLD_CLIENTS, Grant, Lease, Namespace
 from ..core.registry import Registry
 from ..core.segment import LONGEST_STEP, MAX_ID, Demand, Segment
-from ..core.segment_allocator import SegmentAllocator
+from ..core.segment_generator import SegmentAllocator
 from ..core.source import Source
 from ..ops.tags.change_log import record
 from ..process.factory import registries

@@ -23,10 +23,10 @@ from ..core.errors import ConfigurationError, InvalidTag, WorkerOutOfRange
 from ..core.generator import Generator
 from ..core.layout import BitLayout, parse_layout
 from ..core.options import check_flag, check_seconds, check_whole
+from ..core.pace import SEGMENT_DURATION, Growth
 from ..core.registry import Registry
 from ..core.segment import LONGEST_STEP
-from ..core.segment_allocator import IDLE_AFTER
-from ..core.segment_generator import SEGMENT_DURATION, Growth
+from ..core.segment_generator import IDLE_AFTER
 from ..core.source import Source
 from ..core.tag_generator import TagGenerator
 from . import DEFAULT_ALIAS, SettingsError, refuse_without_app

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from itertools import count, islice
 from tempfile import TemporaryDirectory
 
-from django_idgen.core.segment_allocator import SegmentAllocator
+from django_idgen.core.segment_generator import SegmentAllocator
 from django_idgen.core.tag_generator import COUNTER_BITS, SerialGenerator
 from django_idgen.sources.file import FileSource
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from django_idgen.core.layout import BitLayout, parse_layout
 from django_idgen.core.lease import Namespace
 from django_idgen.core.loader import Loader
-from django_idgen.core.segment_allocator import SegmentAllocator
-from django_idgen.core.segment_generator import SegmentGenerator
+from django_idgen.core.segment_generator import SegmentAllocator, SegmentGenerator
 from django_idgen.core.snowflake import SnowflakeGenerator
 from django_idgen.leases.memory import MemoryLeases
 from django_idgen.sources.memory import MemorySource

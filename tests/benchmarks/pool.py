@@ -9,7 +9,7 @@ from secrets import token_hex
 
 from django_idgen.contrib.bench.targets import peer
 from django_idgen.core.loader import Loader
-from django_idgen.core.segment_allocator import SegmentAllocator
+from django_idgen.core.segment_generator import SegmentAllocator
 from tests import servers
 
 from .bars import Row, Skipped, at_most, paired

@@ -14,7 +14,7 @@ from typing import Any
 from django_idgen.contrib.bench.targets import peer
 from django_idgen.core.buffered import BufferedGenerator
 from django_idgen.core.layout import parse_layout
-from django_idgen.core.segment_allocator import SegmentAllocator
+from django_idgen.core.segment_generator import SegmentAllocator
 from django_idgen.core.tag_generator import SerialGenerator
 from django_idgen.leases.memory import MemoryLeases
 from django_idgen.sources.file import FileSource

@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from django_idgen.contrib.bench.measure import quiet_gc, timer_ns
 from django_idgen.core.loader import Loader
 from django_idgen.core.segment import STEP, Demand, Segment
-from django_idgen.core.segment_allocator import SegmentAllocator
-from django_idgen.core.segment_generator import SegmentGenerator
+from django_idgen.core.segment_generator import SegmentAllocator, SegmentGenerator
 from django_idgen.sources.memory import MemorySource
 
 from .bars import Row, Skipped, at_most

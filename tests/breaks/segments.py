@@ -8,7 +8,6 @@ __all__ = ["BREAKS"]
 
 SEGMENT = "django_idgen/core/segment.py"
 PARTS = "django_idgen/core/segment_generator.py"
-TAGS = "django_idgen/core/segment_allocator.py"
 SERVER = "django_idgen/sources/server.py"
 SEEN = "tests/sources/test_tables_seen.py"
 FORMS = "tests/test_stored_forms.py"
@@ -394,7 +393,7 @@ BREAKS = (
     Break(
         "a tag that was dropped forgets its floor",
         "I2, hazard 61",
-        TAGS,
+        PARTS,
         "            self._floors[tag] = generator.lowest\n",
         "            pass\n",
         (f"{IDLE}::test_ids_of_a_dropped_tag_go_on_above_also_after_a_flush",),
@@ -426,7 +425,7 @@ BREAKS = (
     Break(
         "a tag has two generators",
         "I2",
-        TAGS,
+        PARTS,
         "        known = self._dropped.get(tag)\n",
         "        known = None\n",
         (f"{IDLE}::test_a_dropped_generator_that_is_looked_up_is_the_same_while_it_lives",),
@@ -434,7 +433,7 @@ BREAKS = (
     Break(
         "threads at first use of a tag make a generator each",
         "I2, hazard 29",
-        TAGS,
+        PARTS,
         "            found = self.get(tag)\n            return self._add(self._known_or_new(tag))"
         " if found is None else found",
         "            found = None\n            return self._add(self._known_or_new(tag))"

@@ -21,8 +21,8 @@ import django_idgen
 from django_idgen import segments
 from django_idgen.core.errors import ConfigurationError, GeneratorClosed
 from django_idgen.core.generator import Generator
-from django_idgen.core.segment_allocator import SegmentAllocator
-from django_idgen.core.segment_generator import Growth
+from django_idgen.core.pace import Growth
+from django_idgen.core.segment_generator import SegmentAllocator
 from django_idgen.ops.workers import worker_map
 from django_idgen.process import handlers
 from django_idgen.process.factory import (

@@ -14,7 +14,7 @@ from django.db import connections
 from django_idgen.core.lease import Namespace
 from django_idgen.core.registry import Registry
 from django_idgen.core.segment import check_step
-from django_idgen.core.segment_allocator import SegmentAllocator
+from django_idgen.core.segment_generator import SegmentAllocator
 from django_idgen.core.source import Source
 from django_idgen.process import handlers
 from django_idgen.process.factory import registries

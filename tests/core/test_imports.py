@@ -238,7 +238,7 @@ def test_the_core_gives_ids_without_django_redis_or_celery():
         from django_idgen.core.lease import Namespace
         from django_idgen.core.loader import Loader
         from django_idgen.core.layout import parse_layout
-        from django_idgen.core.segment_allocator import SegmentAllocator
+        from django_idgen.core.segment_generator import SegmentAllocator
         from django_idgen.core.snowflake import SnowflakeGenerator
         from django_idgen.leases.memory import MemoryLeases
         from django_idgen.sources.memory import MemorySource

@@ -17,8 +17,7 @@ from django_idgen.core.buffered import BufferedGenerator
 from django_idgen.core.generator import Generator
 from django_idgen.core.layout import parse_layout
 from django_idgen.core.loader import BackgroundThread, Loader
-from django_idgen.core.segment_allocator import SegmentAllocator
-from django_idgen.core.segment_generator import SegmentGenerator
+from django_idgen.core.segment_generator import SegmentAllocator, SegmentGenerator
 from django_idgen.core.snowflake import SnowflakeGenerator
 from django_idgen.leases.memory import MemoryLeases
 from django_idgen.sources.memory import MemorySource

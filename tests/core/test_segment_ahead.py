@@ -9,12 +9,12 @@ from operator import length_hint
 
 import pytest
 
-from django_idgen.core import segment_allocator
+from django_idgen.core import segment_generator
 from django_idgen.core.errors import GeneratorClosed, SegmentExhausted, SegmentUnavailable
 from django_idgen.core.loader import Loader, inline_loader
+from django_idgen.core.pace import Growth
 from django_idgen.core.segment import STEP, Demand, Segment
-from django_idgen.core.segment_allocator import SegmentAllocator
-from django_idgen.core.segment_generator import Growth, SegmentGenerator
+from django_idgen.core.segment_generator import SegmentAllocator, SegmentGenerator
 from django_idgen.sources.memory import MemorySource
 from tests.segment_tools import LIMIT, STILL, ManualLoader, ScriptedSource, Time, manual
 
@@ -319,7 +319,7 @@ class LoaderEach:
 @pytest.mark.parametrize("loader", [Loader(), LoaderEach()])
 def test_a_close_waits_for_what_is_under_way_in_any_thread(monkeypatch, loader):
     """A preload's answer goes back before the source is closed, whichever thread has it."""
-    monkeypatch.setattr(segment_allocator, "LEAVE_WITHIN", LIMIT)
+    monkeypatch.setattr(segment_generator, "LEAVE_WITHIN", LIMIT)
     source = ScriptedSource(10)
     allocator = SegmentAllocator(source, loader, timeout=LIMIT, growth=STILL)
     generator = allocator.generator("order")
@@ -353,7 +353,7 @@ def test_leaving_takes_no_longer_than_its_time(monkeypatch):
 
     source.give_back = slow
     allocator.close()
-    assert len(calls) == 1 + segment_allocator.LEAVE_WITHIN // 1.5
+    assert len(calls) == 1 + segment_generator.LEAVE_WITHIN // 1.5
 
 
 def test_a_source_that_fails_to_take_ids_back_fails_no_one(caplog):

@@ -13,8 +13,7 @@ import pytest
 
 from django_idgen.core.errors import GeneratorClosed, SegmentExhausted, SegmentUnavailable
 from django_idgen.core.loader import Loader, inline_loader
-from django_idgen.core.segment_allocator import SegmentAllocator
-from django_idgen.core.segment_generator import LockedSegmentGenerator
+from django_idgen.core.segment_generator import LockedSegmentGenerator, SegmentAllocator
 from tests.segment_tools import LIMIT, STILL, Events, ScriptedSource, manual
 
 LOADERS = [Loader(), inline_loader()]
@@ -273,7 +272,7 @@ GREENLETS = """
     import gevent
     from gevent.event import Event
     from django_idgen.core.loader import Loader
-    from django_idgen.core.segment_allocator import SegmentAllocator
+    from django_idgen.core.segment_generator import SegmentAllocator
     from django_idgen.sources.memory import MemorySource
 
     class Slow(MemorySource):

@@ -10,7 +10,7 @@ import pytest
 
 from django_idgen.core.errors import ConfigurationError, SegmentUnavailable
 from django_idgen.core.loader import Loader
-from django_idgen.core.segment_allocator import SegmentAllocator
+from django_idgen.core.segment_generator import SegmentAllocator
 from tests.segment_tools import LIMIT, STILL, ScriptedSource, manual
 
 SHORT = 0.01

@@ -10,7 +10,7 @@ from itertools import count
 
 import pytest
 
-from django_idgen.core import segment_allocator
+from django_idgen.core import segment_generator
 from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.errors import (
     ConfigurationError,
@@ -23,8 +23,7 @@ from django_idgen.core.errors import (
 from django_idgen.core.generator import MAX_BATCH
 from django_idgen.core.loader import Loader, inline_loader
 from django_idgen.core.segment import MAX_ID, Segment
-from django_idgen.core.segment_allocator import SegmentAllocator
-from django_idgen.core.segment_generator import STALE_AFTER, SegmentGenerator
+from django_idgen.core.segment_generator import STALE_AFTER, SegmentAllocator, SegmentGenerator
 from django_idgen.sources.memory import MemorySource
 from tests.segment_tools import LIMIT, ManualLoader, ScriptedSource, Time, manual
 from tests.tables import refused
@@ -408,7 +407,7 @@ def test_64_threads_at_first_use_get_one_generator(monkeypatch):
         SYSTEM_CLOCK.sleep(0)  # here the others come in
         return SegmentGenerator(tag, services, floor)
 
-    monkeypatch.setattr(segment_allocator, "_GENERATOR", make)
+    monkeypatch.setattr(segment_generator, "_GENERATOR", make)
     allocator = SegmentAllocator(MemorySource(), inline_loader())
     barrier = threading.Barrier(64)
 

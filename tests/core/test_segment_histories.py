@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from django_idgen.core.errors import GeneratorClosed, SegmentUnavailable
+from django_idgen.core.pace import Growth
 from django_idgen.core.segment import STEP, Segment
-from django_idgen.core.segment_generator import STALE_AFTER, Growth
+from django_idgen.core.segment_generator import STALE_AFTER
 from django_idgen.sources.memory import MemorySource
 from tests.segment_tools import manual
 

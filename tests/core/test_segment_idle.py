@@ -14,7 +14,7 @@ import pytest
 from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.errors import GeneratorClosed
 from django_idgen.core.loader import Loader, inline_loader
-from django_idgen.core.segment_allocator import LOOKS, SegmentAllocator, Segments
+from django_idgen.core.segment_generator import LOOKS, SegmentAllocator, Segments
 from django_idgen.sources.memory import MemorySource
 from tests.segment_tools import LIMIT, STILL, ManualLoader, ScriptedSource, Time, manual
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_idgen.core.errors import ConfigurationError
+from django_idgen.core.pace import Growth, Pace
 from django_idgen.core.segment import (
     LONGEST_STEP,
     MAX_DELTA,
@@ -20,7 +21,6 @@ from django_idgen.core.segment import (
     joined,
     runs,
 )
-from django_idgen.core.segment_generator import Growth, Pace
 from tests.tables import refused
 
 MINUTE = 60.0

@@ -13,13 +13,16 @@ from typing import NoReturn
 
 import pytest
 
-from django_idgen.core import segment_allocator
+from django_idgen.core import segment_generator
 from django_idgen.core.buffered import BufferedGenerator
 from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.errors import GeneratorClosed
 from django_idgen.core.loader import Loader, inline_loader
-from django_idgen.core.segment_allocator import SegmentAllocator
-from django_idgen.core.segment_generator import LockedSegmentGenerator, SegmentGenerator
+from django_idgen.core.segment_generator import (
+    LockedSegmentGenerator,
+    SegmentAllocator,
+    SegmentGenerator,
+)
 from django_idgen.core.tag_generator import SerialGenerator
 from django_idgen.sources.memory import MemorySource
 from tests.segment_tools import LIMIT, STILL, ScriptedSource, in_child, manual
@@ -65,7 +68,7 @@ class SteppingGenerator(LockedSegmentGenerator):
 @pytest.mark.parametrize("kind", [SegmentGenerator, SteppingGenerator])
 def test_threads_never_share_an_id_and_each_sees_its_own_rise(monkeypatch, loader, kind):
     """I1, I2, hazard 27: 16 threads through hundreds of segments: each id once, in order."""
-    monkeypatch.setattr(segment_allocator, "_GENERATOR", kind)
+    monkeypatch.setattr(segment_generator, "_GENERATOR", kind)
     generator = SegmentAllocator(MemorySource(53), loader, timeout=LIMIT).generator("order")
     rounds = 60 if kind is SteppingGenerator else 600
 
@@ -146,7 +149,7 @@ def test_a_next_id_that_was_kept_goes_on_rightly(step):
             kept()
 
 
-INTERRUPTS = 2000 if LONG else 500
+INTERRUPTS = 500 if LONG else 200
 
 
 class Interrupted(BaseException):
@@ -159,17 +162,16 @@ def interrupt(number: int, frame: object) -> NoReturn:
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("loader", [Loader, inline_loader])
-@pytest.mark.parametrize("step", [1, *long(2, 3, 17)])
+@pytest.mark.parametrize("step", [3, *long(1, 2, 17)])
 def test_an_interrupt_ends_one_call_and_no_more(step, loader):
     """Hazard 121: signals at any moment, of which the handler raises. No id comes twice."""
     generator = SegmentAllocator(MemorySource(step), loader(), timeout=LIMIT).generator("order")
     kept = generator.next_id
 
     def work() -> list[int]:
-        ids, interrupts, main = [], 0, threading.get_ident()
+        last, interrupts, main, ready = 0, 0, threading.get_ident(), threading.Event()
         signal.signal(signal.SIGUSR1, interrupt)
         sys.setswitchinterval(1e-4)
-        ready = threading.Event()
 
         def send() -> None:
             while ready.wait():
@@ -182,11 +184,12 @@ def test_an_interrupt_ends_one_call_and_no_more(step, loader):
             try:
                 ready.set()
                 while True:
-                    ids.append(kept())
+                    number = kept()
+                    assert number > last
+                    last = number
             except Interrupted:
                 interrupts += 1
-        ids += [kept() for _ in range(100)]
-        return [all(a < b for a, b in pairwise(ids))]
+        return [kept() > last]
 
     assert in_child(work) == [1]
 

@@ -13,7 +13,7 @@ from django.db import DatabaseError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_idgen import generators, next_id, segments
-from django_idgen.core import segment_allocator
+from django_idgen.core import segment_generator
 from django_idgen.core.errors import LeaseLost
 from django_idgen.db import connection
 from django_idgen.db.connection import (
@@ -424,7 +424,7 @@ def in_segments() -> tuple[Any, Any, str, Callable[[], Any]]:
 
 
 def in_tags() -> tuple[Any, Any, str, Callable[[], Any]]:
-    return segments.allocator().segments, segment_allocator, "_GENERATOR", lambda: segments["order"]
+    return segments.allocator().segments, segment_generator, "_GENERATOR", lambda: segments["order"]
 
 
 def in_stores() -> tuple[Any, Any, str, Callable[[], Any]]:

@@ -19,7 +19,7 @@ from django_idgen.core.errors import LeaseLost
 from django_idgen.core.lease import Lease, process_label
 from django_idgen.core.loader import inline_loader
 from django_idgen.core.segment import Segment
-from django_idgen.core.segment_allocator import SegmentAllocator
+from django_idgen.core.segment_generator import SegmentAllocator
 from django_idgen.process import handlers
 from django_idgen.sources.memory import MemorySource
 from tests import places

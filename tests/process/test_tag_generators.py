@@ -24,8 +24,7 @@ from django_idgen import generators, segments
 from django_idgen.checks import check_settings
 from django_idgen.core.errors import GeneratorClosed, SegmentExhausted
 from django_idgen.core.files import NumberFile
-from django_idgen.core.segment_allocator import SegmentAllocator
-from django_idgen.core.segment_generator import SegmentGenerator
+from django_idgen.core.segment_generator import SegmentAllocator, SegmentGenerator
 from django_idgen.core.tag_generator import TagGenerator
 from django_idgen.models import LeafAlloc
 from django_idgen.process import handlers

@@ -13,8 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 
 from django_idgen.core.files import NumberFile
 from django_idgen.core.loader import inline_loader
-from django_idgen.core.segment_allocator import SegmentAllocator
-from django_idgen.core.segment_generator import Growth
+from django_idgen.core.pace import Growth
+from django_idgen.core.segment_generator import SegmentAllocator
 from django_idgen.core.tag_generator import COUNTER_BITS, SerialGenerator
 from django_idgen.sources.file import FileSource
 from tests.servers import fast_directory

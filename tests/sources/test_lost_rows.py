@@ -24,8 +24,8 @@ HARM = {
 
 TAKER = """
 import sys
-from django_idgen.core.segment_allocator import SegmentAllocator
-from django_idgen.core.segment_generator import Growth
+from django_idgen.core.segment_generator import SegmentAllocator
+from django_idgen.core.pace import Growth
 from django_idgen.sources.server import ServerSource
 source = ServerSource(alias={alias!r}, default_step={step}, timeout=30)
 growth = Growth(longest_step=4 * {step})

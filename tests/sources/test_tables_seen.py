@@ -28,7 +28,7 @@ from django.test.utils import CaptureQueriesContext, isolate_apps
 from django_idgen import segments
 from django_idgen.core.errors import SegmentUnavailable, TagPaused
 from django_idgen.core.loader import is_prefork
-from django_idgen.core.segment_allocator import SegmentAllocator
+from django_idgen.core.segment_generator import SegmentAllocator
 from django_idgen.db.connection import home_of
 from django_idgen.fields import SegmentIdField, SnowflakeField
 from django_idgen.models import LeafAlloc

@@ -21,7 +21,7 @@ from django_idgen.contrib.sharding import growth
 from django_idgen.contrib.sharding.growth import QUIET, Growth
 from django_idgen.core.errors import ConfigurationError
 from django_idgen.core.segment import Segment
-from django_idgen.core.segment_allocator import SegmentAllocator
+from django_idgen.core.segment_generator import SegmentAllocator
 from django_idgen.models import Installation, LeafAlloc
 from django_idgen.process import handlers
 from django_idgen.sources.database import DatabaseSource

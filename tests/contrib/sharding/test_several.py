@@ -20,7 +20,7 @@ from django_idgen.contrib.sharding.source import SKIP_AFTER
 from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.errors import ConfigurationError, InvalidTag, SegmentUnavailable
 from django_idgen.core.segment import Segment, Shard
-from django_idgen.core.segment_allocator import SegmentAllocator
+from django_idgen.core.segment_generator import SegmentAllocator
 from django_idgen.db import connection
 from django_idgen.db.connection import own_connection
 from django_idgen.models import Installation, LeafAlloc

@@ -11,7 +11,7 @@ import pytest
 
 from django_idgen.core.errors import SegmentUnavailable
 from django_idgen.core.segment import STEP, Demand
-from django_idgen.core.segment_allocator import SegmentAllocator
+from django_idgen.core.segment_generator import SegmentAllocator
 from django_idgen.sources.pool.source import RETRY_AFTER, PoolSource
 from tests.own_servers import eventually
 from tests.redis_servers import RedisFarm, RedisServer, cache_alias

@@ -17,7 +17,7 @@ from django.test import override_settings
 
 from django_idgen import segments
 from django_idgen.checks import check_settings
-from django_idgen.core import segment_allocator
+from django_idgen.core import segment_generator
 from django_idgen.db.installation import RETRY_AFTER, DatabaseOwner
 from django_idgen.models import Installation, LeafAlloc
 from django_idgen.settings.config import SettingsError
@@ -71,8 +71,8 @@ def starter(location: str, database: str) -> Start:
         prefix = f"""
 from django.test import override_settings
 override_settings(CACHES={{"idgen": {entry!r}}}, IDGEN={idgen_on("idgen", database)!r}).enable()
-from django_idgen.core import segment_allocator
-segment_allocator.LEAVE_WITHIN = {PATIENT}
+from django_idgen.core import segment_generator
+segment_generator.LEAVE_WITHIN = {PATIENT}
 from django_idgen import segments
 """
         return python(database, prefix + dedent(code))
@@ -109,7 +109,7 @@ def test_a_closed_process_goes_on_where_it_was(
 
     A file of SQLite has a pool like any server.
     """
-    monkeypatch.setattr(segment_allocator, "LEAVE_WITHIN", PATIENT)
+    monkeypatch.setattr(segment_generator, "LEAVE_WITHIN", PATIENT)
     with project(redis, empty_place):
         ids = []
         for _ in range(10):
