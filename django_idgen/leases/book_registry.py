@@ -116,33 +116,26 @@ class BookRegistry(Registry):
         self.store = store
 
     def acquire(self, *, holder: str, not_before: int = 0, avoid: int | None = None) -> Grant:
-        """See :meth:`Registry.acquire`."""
         asked: dict[str, Any] = {"holder": holder, "not_before": not_before, "avoid": avoid}
         return acquire_in(self.store, self.namespace, **asked)
 
     def renew(self, lease: Lease, *, last_tick: int) -> Grant:
-        """See :meth:`Registry.renew`."""
         return renew_in(self.store, self.namespace, lease, last_tick=last_tick)
 
     def release(self, lease: Lease, *, last_tick: int | None) -> bool:
-        """See :meth:`Registry.release`."""
         return release_in(self.store, self.namespace, lease, last_tick=last_tick)
 
     def renew_seen(self, *, idle_after: float) -> int:
-        """See :meth:`Registry.renew_seen`."""
         return self.store.run(
             lambda book: rules.extend_seen(book, self.namespace, idle_after=idle_after)
         )
 
     def lend_on(self) -> None:
-        """See :meth:`Registry.lend_on`."""
         self.store.lend_on()
 
     # --- inspection -----------------------------------------------------------------
 
     def inspect(self, workers: Collection[int] | None = None) -> Inspection:
-        """See :meth:`Registry.inspect`."""
-
         def job(book: Book) -> tuple[int, Sequence[InspectedMark]]:
             return book.reading.registry_us, rules.inspect(book, workers)
 
@@ -163,12 +156,10 @@ class BookRegistry(Registry):
         return bool(freed)
 
     def held_by(self, holder: str) -> list[Lease]:
-        """See :meth:`Registry.held_by`."""
         label = holder[:LONGEST_HOLDER]
         return self.store.run(lambda book: rules.held_by(book, self.namespace, label))
 
     def stored_book(self) -> StoredBook | None:
-        """See :meth:`Registry.stored_book`."""
         return None if self.store.key is None else BookInStore(self.namespace, self.store)
 
     # --- its life -------------------------------------------------------------------
@@ -178,7 +169,6 @@ class BookRegistry(Registry):
         self.store.ping()
 
     def abandon(self) -> None:
-        """See :meth:`Registry.abandon`."""
         self.store.abandon()
 
 
@@ -192,8 +182,6 @@ class BookInStore(StoredBook):
         self._store = store
 
     def read(self, *, lead: bool = False) -> Stored | None:
-        """See :meth:`StoredBook.read`."""
-
         def job(book: Book) -> Stored | None:
             record = book.record()
             if record is None:
@@ -210,14 +198,12 @@ class BookInStore(StoredBook):
         return namespace_of(self.namespace, rules.parsed_fingerprint(record.fingerprint))
 
     def rewrite(self, change: Change) -> Stored:
-        """See :meth:`StoredBook.rewrite`."""
         space = self._as_stored(self._store.read(lambda book: book.record()))
         stored = self._store.rewrite(lambda book: rules.rewrite(book, space, change))
         self._store.changed()
         return stored
 
     def installation(self) -> str:
-        """See :meth:`StoredBook.installation`."""
         return self._store.read(lambda book: book.installation) or ""
 
 

@@ -63,14 +63,12 @@ class DatabaseLeases(BookRegistry):
         return self._stores.current()
 
     def acquire(self, *, holder: str, not_before: int = 0, avoid: int | None = None) -> Grant:
-        """See :meth:`Registry.acquire`."""
         store = self.store
         grant = acquire_in(store, self.namespace, holder=holder, not_before=not_before, avoid=avoid)
         self._lenders[grant.lease.worker] = grant.lease.token, store
         return grant
 
     def renew(self, lease: Lease, *, last_tick: int) -> Grant:
-        """See :meth:`Registry.renew`."""
         store = self._lender_of(lease) or self.store
         if store.ends_with_process or self._stores.is_current(store):
             return renew_in(store, self.namespace, lease, last_tick=last_tick)
@@ -84,18 +82,15 @@ class DatabaseLeases(BookRegistry):
         )
 
     def release(self, lease: Lease, *, last_tick: int | None) -> bool:
-        """See :meth:`Registry.release`."""
         store = self._lender_of(lease) or self.store
         if not self._may_touch(store):
             return False
         return release_in(store, self.namespace, lease, last_tick=last_tick)
 
     def lend_on(self) -> None:
-        """See :meth:`Registry.lend_on`."""
         self._lends_on = True
 
     def probes(self) -> Mapping[str, Callable[[], None]]:
-        """See :meth:`Registry.probes`."""
         return {f"database {self.database}": self.ping}
 
     def abandon(self) -> None:

@@ -120,7 +120,6 @@ class DatabaseSource(Source):
         return self._loader
 
     def fetch(self, tag: str, *, floor: int = 0, demand: Demand = STEP) -> Segment:
-        """See :meth:`Source.fetch`."""
         source = self._members(tag)[0]
         if source.server is None or own_connection(source.database).loader.inside:
             # The fetch runs in this very thread: no other caller waits for it.
@@ -288,7 +287,6 @@ class AliasSource:
         return store if isinstance(store, ServerSource) else None
 
     def fetch(self, tag: str, *, floor: int = 0, demand: Demand = STEP) -> Segment:
-        """See :meth:`Source.fetch`."""
         store = self.store
         if isinstance(store, MemorySource) and place_of(self.database) is Place.MEMORY:
             return self._fetch_in_memory(store, tag, floor, demand)

@@ -58,7 +58,6 @@ class FileSource(Source):
         return self._loader
 
     def fetch(self, tag: str, *, floor: int = 0, demand: Demand = STEP) -> Segment:
-        """See :meth:`Source.fetch`."""
         with self._locked(tag) as files:
             mark, step = self._numbers_in(files)
             start = max(mark, 1)

@@ -99,7 +99,6 @@ class HttpSource(Source):
             return ""
 
     def check_access(self, tag: str) -> None:
-        """See :meth:`Source.check_access`."""
         pin = self._pin(check_tag(tag))
         try:
             answer = self._link.ask(path_of(tag), None, unavailable=SegmentUnavailable)

@@ -282,7 +282,6 @@ class ServerSource(Source):
         return self._own.loader
 
     def fetch(self, tag: str, *, floor: int = 0, demand: Demand = STEP) -> Segment:
-        """See :meth:`Source.fetch`."""
         return self.fetch_within(None, tag, floor=floor, demand=demand)
 
     def fetch_within(

@@ -57,7 +57,6 @@ class ShardedSource(DatabaseSource):
         )
 
     def fetch(self, tag: str, *, floor: int = 0, demand: Demand = STEP) -> Segment:
-        """See :meth:`Source.fetch`."""
         route = self.route(tag)
         if len(route) == 1:
             return super().fetch(tag, floor=floor, demand=demand)
