@@ -9,10 +9,10 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from itertools import combinations
-from typing import Any
+from typing import Any, TypeVar
 
 from django.conf import settings
 from django.utils.module_loading import import_string
@@ -46,6 +46,8 @@ __all__ = [
     "read_settings",
     "shortest_window",
 ]
+
+T = TypeVar("T")
 
 # --- what is gone --------------------------------------------------------------------
 
@@ -184,41 +186,19 @@ def _or_none(check: Check) -> Check:
     return lambda name, value: None if value is None else check(name, value)
 
 
-def _checked(where: str, entry: object, checks: Mapping[str, Check]) -> dict[str, Any]:
-    """The settings of ``entry``, each checked. Raises :class:`SettingsError`."""
+def _setting(default: Any, check: Check) -> Any:
+    """A field of a dataclass that :func:`_checked` makes."""
+    return field(default=default, metadata={"check": check})
+
+
+def _checked(where: str, entry: object, kind: type[T]) -> T:
+    """The settings of ``entry``, each checked as its field says. Raises :class:`SettingsError`."""
+    checks = {each.name: each.metadata["check"] for each in fields(kind)}  # type: ignore[arg-type]
     raw = mapping(where, entry, tuple(checks))
-    return {key: checks[key](f"{where}[{key!r}]", value) for key, value in raw.items()}
+    return kind(**{key: checks[key](f"{where}[{key!r}]", value) for key, value in raw.items()})
 
 
 # --- REST: what the HTTP API may hand out, and how fast ------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class RestSettings:
-    """The settings of the HTTP API. Frozen."""
-
-    max_count: int = 10_000
-    """Ids that one request may ask for."""
-    max_segment: int = 1_000_000
-    """Ids that a whole segment may have."""
-    max_skip: int = 1_000_000_000
-    """Ids that a caller may make a tag skip at once."""
-    max_leases: int | None = None
-    """Worker ids of a generator that one client may hold at a time; None: half of them."""
-    make_tags: bool = False
-    """Whether a request for an unknown tag makes it."""
-    numbers: bool = False
-    """Whether ids are JSON numbers by default."""
-    strings: bool = True
-    """Whether ids, and keys to them, are strings in the JSON of the project's own API."""
-    token_max_age: float = 60.0
-    """Seconds that a token is cached: a revoked one lives on for so long."""
-    token_outage: float = 1200.0
-    """Seconds that a cached token is valid while the database is down."""
-    caller_rate: str | None = None
-    """Requests that one caller may make, such as ``"1000/s"`` (s, m, h or d)."""
-    tag_rate: str | None = None
-    """Requests that all callers together may make for one tag, or one generator."""
 
 
 _RATE = re.compile(r"[1-9][0-9]{0,8}/(s|m|h|d)(ec|in|our|ay)?", re.ASCII)
@@ -233,40 +213,35 @@ def _rate(name: str, value: object) -> str:
     return value
 
 
-_REST: Mapping[str, Check] = {
-    "max_count": count,
-    "max_segment": count,
-    "max_skip": count,
-    "max_leases": _or_none(count),
-    "make_tags": flag,
-    "numbers": flag,
-    "strings": flag,
-    "token_max_age": partial(seconds, least=0.0),
-    "token_outage": partial(seconds, least=0.0),
-    "caller_rate": _or_none(_rate),
-    "tag_rate": _or_none(_rate),
-}
+@dataclass(frozen=True, slots=True)
+class RestSettings:
+    """The settings of the HTTP API. Frozen."""
+
+    max_count: int = _setting(10_000, count)
+    """Ids that one request may ask for."""
+    max_segment: int = _setting(1_000_000, count)
+    """Ids that a whole segment may have."""
+    max_skip: int = _setting(1_000_000_000, count)
+    """Ids that a caller may make a tag skip at once."""
+    max_leases: int | None = _setting(None, _or_none(count))
+    """Worker ids of a generator that one client may hold at a time; None: half of them."""
+    make_tags: bool = _setting(False, flag)
+    """Whether a request for an unknown tag makes it."""
+    numbers: bool = _setting(False, flag)
+    """Whether ids are JSON numbers by default."""
+    strings: bool = _setting(True, flag)
+    """Whether ids, and keys to them, are strings in the JSON of the project's own API."""
+    token_max_age: float = _setting(60.0, partial(seconds, least=0.0))
+    """Seconds that a token is cached: a revoked one lives on for so long."""
+    token_outage: float = _setting(1200.0, partial(seconds, least=0.0))
+    """Seconds that a cached token is valid while the database is down."""
+    caller_rate: str | None = _setting(None, _or_none(_rate))
+    """Requests that one caller may make, such as ``"1000/s"`` (s, m, h or d)."""
+    tag_rate: str | None = _setting(None, _or_none(_rate))
+    """Requests that all callers together may make for one tag, or one generator."""
 
 
 # --- METRICS: for Prometheus ---------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class MetricsSettings:
-    """The settings of the metrics. Frozen."""
-
-    token: str | None = field(default=None, repr=False)
-    """The bearer token of a Prometheus server; without one, only staff may read the metrics."""
-    tags: int = 200
-    """Tags with figures of their own, per process and for the fleet; the rest are added up."""
-    every: float = 5.0
-    """Seconds between two updates of the files of ``PROMETHEUS_MULTIPROC_DIR``."""
-    shared: bool = True
-    """Whether to ask databases and Redis for the figures that all processes share."""
-    max_age: float = 10.0
-    """Seconds that such an answer is valid."""
-    within: float = 3.0
-    """Seconds that a scrape waits for all such answers."""
 
 
 def _token(name: str, value: object) -> str:
@@ -280,14 +255,22 @@ def _token(name: str, value: object) -> str:
     return str(value)
 
 
-_METRICS: Mapping[str, Check] = {
-    "token": _or_none(_token),
-    "tags": partial(check_whole, least=0, most=100_000, error=SettingsError),
-    "every": partial(seconds, least=0.1),
-    "shared": flag,
-    "max_age": partial(seconds, least=0.0),
-    "within": partial(seconds, least=0.01),
-}
+@dataclass(frozen=True, slots=True)
+class MetricsSettings:
+    """The settings of the metrics. Frozen."""
+
+    token: str | None = field(default=None, repr=False, metadata={"check": _or_none(_token)})
+    """The bearer token of a Prometheus server; without one, only staff may read the metrics."""
+    tags: int = _setting(200, partial(check_whole, least=0, most=100_000, error=SettingsError))
+    """Tags with figures of their own, per process and for the fleet; the rest are added up."""
+    every: float = _setting(5.0, partial(seconds, least=0.1))
+    """Seconds between two updates of the files of ``PROMETHEUS_MULTIPROC_DIR``."""
+    shared: bool = _setting(True, flag)
+    """Whether to ask databases and Redis for the figures that all processes share."""
+    max_age: float = _setting(10.0, partial(seconds, least=0.0))
+    """Seconds that such an answer is valid."""
+    within: float = _setting(3.0, partial(seconds, least=0.01))
+    """Seconds that a scrape waits for all such answers."""
 
 
 # --- SCRAMBLE_KEYS: ids that outsiders can't count -----------------------------------
@@ -422,10 +405,8 @@ def read_settings() -> IdgenSettings:
         generators,
         {alias: _tag_generator(alias, entry) for alias, entry in tagged.items()},
         segments,
-        RestSettings(**_checked("IDGEN['REST']", raw.get("REST", {}), _REST)),
-        None
-        if metrics is None
-        else MetricsSettings(**_checked("IDGEN['METRICS']", metrics, _METRICS)),
+        _checked("IDGEN['REST']", raw.get("REST", {}), RestSettings),
+        None if metrics is None else _checked("IDGEN['METRICS']", metrics, MetricsSettings),
         _scramble_keys(raw.get("SCRAMBLE_KEYS", {})),
     )
 
