@@ -303,13 +303,14 @@ class ServerSource(Source):
             raise self._exhausted(tag)
         # Ids are positive, whatever the row says.
         asked = Floor(max(floor, 1), expected, demand.granted)
-        for number in range(ATTEMPTS):
-            take = self._take_carefully if number % 2 else self._take
+        take = self._take
+        for _ in range(ATTEMPTS):
             try:
                 taken = self._run(partial(take, tag, asked, demand), timeout)
             except TablesUnseen as error:
                 if error.tables <= demand.seen:
-                    continue  # the careful one records them
+                    take = self._take_carefully  # which records them
+                    continue
                 raise
             for skip in taken.skips:
                 self._emit(
@@ -406,7 +407,8 @@ class ServerSource(Source):
         if row is None:
             if self._says_paused(tag):
                 raise TagPaused(tag)
-            return _Taken()
+            # In the same transaction, which has locked nothing.
+            return self._take_carefully(tag, floor, demand, connection)
         shard = Shard(row["delta"], row["remainder"])
         self._opening.check(tag, shard)
         if unseen := demand.tables - frozenset(row["tables_seen"].split()):
@@ -444,7 +446,7 @@ class ServerSource(Source):
     ) -> _Taken:
         """For a tag that is missing, near the end of the ids, below the floor or edited by hand."""
         opened = self._opening.open(connection, tag, floor, demand)
-        if opened.changed:
+        if opened.records:
             return _Taken(skips=opened.skips)
         row = opened.row
         base = max(row.max_id, floor.lowest)
@@ -460,7 +462,7 @@ class ServerSource(Source):
             fetched_at=Now(),
             fetched_ids=len(range(first, stop, row.delta)),
         )
-        return _Taken(self._grant(tag, self._read(tag), base, demand))
+        return _Taken(self._grant(tag, self._read(tag), base, demand), opened.skips)
 
     # --- either ------------------------------------------------------------------
 
@@ -554,8 +556,9 @@ class Opened:
     """A tag whose rows this transaction has locked."""
 
     row: LeafAlloc
-    changed: bool = False
-    """Whether anything was written, which must be committed before ids are taken."""
+    records: bool = False
+    """Whether it records a loss, another server or a longer range, and must be committed before
+    ids are taken: if both were lost, nothing would show how far the tag came."""
     skips: list[Skip] = field(default_factory=list)
 
 
@@ -590,7 +593,7 @@ class RowOpening:
         """
         installation = self._lock_installation()
         server = dialects.server_identity(connection) if self._server_identity else ""
-        changed = self._notice_server(installation, server)
+        is_another = self._notice_server(installation, server)
         row = read_first(self._rows(tag).select_for_update())
         if row is not None and row.paused:
             raise TagPaused(tag)
@@ -598,7 +601,7 @@ class RowOpening:
             opened = self._make(installation, tag, floor, demand, server)
         else:
             opened = self._mend(installation, row, floor, demand, server)
-        opened.changed |= changed
+        opened.records |= is_another
         return opened
 
     def check(self, tag: str, shard: Shard) -> None:
@@ -703,8 +706,7 @@ class RowOpening:
         shard = self._shard_of_new_rows(installation, tag)
         wanted = _longest(demand.length(self._default_step) * shard.delta)
         if self._raise_longest(installation, wanted):
-            # In a commit of its own: if both were lost, nothing would show how far the tag came.
-            return Opened(LeafAlloc(biz_tag=tag), changed=True)
+            return Opened(LeafAlloc(biz_tag=tag), records=True)
         lost = self._has_lost(1, floor)
         past = self._past_rows(installation, floor, lost=lost)
         start = max(past, installation.first_id)
@@ -723,11 +725,12 @@ class RowOpening:
         # Of two at once, the second one's whole transaction fails and is run again.
         # Continuing after the error would risk a deadlock on MySQL.
         insert_row(row, self.alias)
-        opened = Opened(row, changed=True)
+        opened = Opened(row)
         if lost:
             opened.skips.append(Skip(1, start, _FLOOR))
         elif installation.first_id >= start > 1:
             opened.skips.append(Skip(1, start, _TAKEN_OVER))
+        opened.records = bool(opened.skips)
         return opened
 
     def _past_rows(self, installation: Installation, floor: Floor, *, lost: bool) -> int:
@@ -761,7 +764,7 @@ class RowOpening:
         if row.largest_step < needed:
             row.largest_step = needed
             changes |= {"largest_step"}
-        opened.changed |= self._raise_longest(installation, row.largest_step)
+        opened.records |= self._raise_longest(installation, row.largest_step)
         if self._has_lost(max(row.max_id, 1), floor):
             # A row without a record may have been made anew, and its former one lost with it.
             longest = row.largest_step if is_recorded else installation.largest_step
@@ -773,7 +776,7 @@ class RowOpening:
         if changes:
             row.update_time = Now()
             update_row(row, self.alias, "update_time", *changes)
-        opened.changed |= bool(changes)
+        opened.records |= bool(changes - {"tables_seen"})
         return opened
 
     def _see_tables(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any
 
 import pytest
 from django.core.management import call_command
 from django.db import DatabaseError
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_idgen.core.errors import (
     InvalidTag,
@@ -21,7 +23,8 @@ from django_idgen.models import LeafAlloc
 from django_idgen.sources.server import ServerSource
 from tests.contracts.source_contract import check_disjoint
 from tests.leaf import migrated_leaf
-from tests.server_tools import at_once, execute, one_more, python
+from tests.segment_tools import LIMIT
+from tests.server_tools import at_once, execute, make_tables, one_more, python
 from tests.tiers import long
 
 
@@ -39,6 +42,31 @@ def test_a_new_tag_starts_at_one(source: ServerSource) -> None:
     assert source.fetch("a") == Segment("a", 1, 101, 100)
     assert missing_tables(home_connection(source.alias), ["LeafAlloc"]) == []
     assert (row_of(source).max_id, row_of(source).step) == (101, 100)
+
+
+def test_a_new_tag_takes_one_connection_and_one_transaction(
+    source: ServerSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two where the first tag of all has to record its range first."""
+    source.ping()
+    make_tables(source.alias)
+    done: list[str] = []
+
+    def note(name: str) -> None:
+        call = getattr(BaseDatabaseWrapper, name)
+        monkeypatch.setattr(
+            BaseDatabaseWrapper, name, lambda *args: (done.append(name), call(*args))[1]
+        )
+
+    note("connect")
+    note("commit")
+    commits = []
+    for tag in ("a", "b", "c"):
+        done.clear()
+        source.loader.submit(partial(source.fetch, tag)).result(LIMIT)
+        assert done.count("connect") <= 1
+        commits.append(done.count("commit"))
+    assert commits == [2, 1, 1]
 
 
 def test_the_time_of_the_last_fetch_is_kept(source: ServerSource) -> None:
