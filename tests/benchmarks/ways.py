@@ -1,0 +1,110 @@
+"""How much of ours an id passes: functions (no lambdas) and modules, counted by a profile.
+
+Each count is of a fresh process whose imports are done. The database is PostgreSQL.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from django.db import connections
+
+from .bars import Row, at_most
+from .project import own_database
+
+ROOT = Path(__file__).parents[2]
+CODE = """
+import json, sys, threading, time
+import django
+from django.conf import settings
+
+settings.configure(**json.loads(sys.argv[1]))
+django.setup()
+from django_idgen import generators, segments
+from django_idgen.process import handlers
+
+handlers.import_backends()
+seen = set()
+
+
+def note(frame, event, _argument):
+    code = frame.f_code
+    if event == "call" and "/django_idgen/" in code.co_filename and code.co_name[0] != "<":
+        seen.add((code.co_filename, code.co_firstlineno))
+
+
+def counted(call, threads=True):
+    seen.clear()
+    if threads:
+        threading.setprofile(note)
+    sys.setprofile(note)
+    call()
+    sys.setprofile(None)
+    threading.setprofile(None)
+    return len(seen), len({file for file, _ in seen})
+
+
+def new_tick():
+    time.sleep(0.002)
+    take()
+
+
+def new_part():
+    take()
+    take()
+
+
+{body}
+print(json.dumps(found))
+"""
+SNOWFLAKE = """
+found = [counted(lambda: generators["default"].next_id())]
+take = generators["default"].next_id
+new_tick()
+found.append(counted(new_tick, threads=False))
+"""
+SEGMENT = """
+segments["known"].next_ids(1)
+segments.close()
+handlers.reset()
+found = [counted(lambda: segments["known"].next_id())]
+take = segments["known"].next_id
+for _ in range(99):  # the first tenth
+    take()
+time.sleep(0.3)  # the next segment is loaded
+found.append(counted(new_part, threads=False))
+"""
+
+
+def rows() -> Iterator[Row]:
+    with own_database():
+        for what, body, bars in (
+            ("snowflake", SNOWFLAKE, (145, 19, 32)),
+            ("segment", SEGMENT, (139, 17, 10)),
+        ):
+            (functions, modules), (again, _) = _found(body)
+            yield at_most(f"functions of a process' first {what}", bars[0], functions, unit="")
+            yield at_most(f"modules of a process' first {what}", bars[1], modules, unit="")
+            where = {"snowflake": "a new tick", "segment": "a new part"}[what]
+            yield at_most(f"functions of a {what} on {where}", bars[2], again, unit="")
+
+
+def _found(body: str) -> list[list[int]]:
+    database = {
+        name: value
+        for name, value in connections.settings["default"].items()
+        if name in ("ENGINE", "HOST", "NAME", "OPTIONS", "PASSWORD", "PORT", "USER")
+    }
+    settings = {
+        "DATABASES": {"default": database},
+        "INSTALLED_APPS": ["django_idgen"],
+        "USE_TZ": True,
+    }
+    words = [sys.executable, "-c", CODE.replace("{body}", body), json.dumps(settings)]
+    done = subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True)
+    found: list[list[int]] = json.loads(done.stdout.splitlines()[-1])
+    return found
