@@ -126,7 +126,7 @@ class BufferedGenerator(SnowflakeGenerator):
         self._on_empty = _policy("on_empty", on_empty)
         self._ids: Iterator[int] = iter(range(0))
         self._opened: dict[None, Iterator[int]] = {}
-        self.next_id = walk(self._opened, None, self._go_on) if HAS_GIL else self._next_slowly
+        self.next_id = walk(self._opened.pop, None, self._go_on) if HAS_GIL else self._next_slowly
         super().__init__(
             layout,
             registry,

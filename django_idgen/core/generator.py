@@ -42,19 +42,20 @@ _NO_ARGUMENTS: Final = repeat(())
 
 
 def walk(
-    opened: dict[Any, Iterator[int]], key: object, slow: Callable[[], int]
+    pop: Callable[[Any, Any], Iterator[int]], key: object, slow: Callable[[], int]
 ) -> Callable[[], int]:
     """A ``next_id`` for life, which walks one iterator over a ``range`` after another.
 
-    At the end of one it takes the next out of ``opened[key]``. If there is none it calls
-    ``slow``, which returns an id, or puts an iterator there and raises :class:`StopIteration`.
+    ``pop`` is that of a dictionary. At the end of one iterator it takes the next from ``key``
+    there. If there is none it calls ``slow``, which returns an id, or puts an iterator there and
+    raises :class:`StopIteration`.
 
     All but ``slow`` is C code that does not give up the GIL: two threads never get one id. Only
     ``slow`` can raise, so that an interrupt ends one call and not the chain. Its error reaches
     the caller, and the next call asks it again.
     """
     ask = starmap(slow, _NO_ARGUMENTS)
-    return chain.from_iterable(map(opened.pop, repeat(key), repeat(ask))).__next__
+    return chain.from_iterable(map(pop, repeat(key), repeat(ask))).__next__
 
 
 def drop(ids: Iterator[int]) -> None:

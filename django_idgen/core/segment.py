@@ -52,6 +52,10 @@ LONGEST_STEP = 1_000_000
 """Ids. Growth stops here. A row's own step may be larger (as in Leaf)."""
 
 
+NO_TABLES: Final[frozenset[str]] = frozenset()
+"""One for all: each empty set takes 216 B."""
+
+
 @dataclass(frozen=True, slots=True)
 class Demand:
     """How long a segment a process wants, as a multiple of the row's step. Frozen.
@@ -70,9 +74,9 @@ class Demand:
     """
     for_pool: bool = field(default=False, compare=False)
     """Whether the ids go into the pool, so that the history names no process."""
-    tables: frozenset[str] = field(default=frozenset(), compare=False)
+    tables: frozenset[str] = field(default=NO_TABLES, compare=False)
     """Keys of the tables whose rows get the ids, which must be above all rows there are."""
-    seen: frozenset[str] = field(default=frozenset(), compare=False)
+    seen: frozenset[str] = field(default=NO_TABLES, compare=False)
     """Those of ``tables`` whose rows are below the floor of the fetch."""
 
     @property

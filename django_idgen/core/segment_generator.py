@@ -47,6 +47,7 @@ from .pace import Growth, Pace
 from .segment import (
     CHUNK,
     MAX_ID,
+    NO_TABLES,
     Demand,
     Segment,
     check_tag,
@@ -196,8 +197,7 @@ class SegmentGenerator(Generator):
         """The exclusive end of the ids that rows from elsewhere have."""
         self.watch: Watch | None = services.watch_of(self)
         """Who looks at the tables that get the ids; None if there are none."""
-        self._tables: frozenset[str] = frozenset()
-        self._tables_seen: frozenset[str] = frozenset()
+        self._tables = self._tables_seen = NO_TABLES
         """Those of ``_tables`` whose rows are below all ids that it may still give."""
         self._closed = False
         self.is_dropped = False
@@ -208,7 +208,7 @@ class SegmentGenerator(Generator):
         self._start_over()
 
     def _walk(self) -> Callable[[], int]:
-        return walk(self._services.opened, self, self._open_next)
+        return walk(self._services.pop_opened, self, self._open_next)
 
     def _start_over(self) -> None:
         # Nothing inherited is touched: no thread may be left to release its locks.
@@ -327,7 +327,7 @@ class SegmentGenerator(Generator):
             if self._remaining() or self._pending is not None:
                 return new
             self._tables |= new
-            return frozenset()
+            return NO_TABLES
 
     def pass_rows(self, tables: frozenset[str], top: int, *, for_all: bool = True) -> None:
         """Give no id up to ``top``, the highest in the rows of ``tables``.
@@ -705,8 +705,9 @@ class SegmentGenerator(Generator):
                 floor, demand = self.lowest, self._demand(load)
                 load.floor = floor
             segment = self._fetch(floor, demand)
-            with self._lock:  # all that it may still get is above the rows of the tables
-                self._tables_seen |= demand.tables
+            if demand.tables:  # all that it may still get is above their rows
+                with self._lock:
+                    self._tables_seen |= demand.tables
         except BaseException as error:
             self._failed(load, error)
             if not isinstance(error, Exception):
@@ -1119,6 +1120,7 @@ class SegmentAllocator(PerProcess):
         self.closed = False
         self.opened: dict[SegmentGenerator, Iterator[int]] = {}
         """Where the generators lay what their ``next_id`` is to walk next."""
+        self.pop_opened = self.opened.pop
         self.segments = Segments(self)
         self._leave_by = math.inf
         self._start_over()

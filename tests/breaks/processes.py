@@ -168,8 +168,8 @@ BREAKS = (
         "what feeds next_id is Python, which an interrupt ends for ever",
         "hazard 121",
         "django_idgen/core/generator.py",
-        "map(opened.pop, repeat(key), repeat(ask))",
-        "opened.pop(key, ask) for _ in repeat(None)",
+        "map(pop, repeat(key), repeat(ask))",
+        "pop(key, ask) for _ in repeat(None)",
         (f"{THREADS}::test_an_interrupt_ends_one_call_and_no_more",),
     ),
     Break(
