@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
+import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 try:
     import fcntl
@@ -46,6 +49,11 @@ def file_errors(what: str, directory: Path, unavailable: type[IdgenError]) -> It
             "the user that right."
         ) from error
     except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise ConfigurationError(
+                f"A file of {what} in {place} is a symbolic link, which may lead two processes to "
+                f"one file under two names ({error}). Put the file itself there."
+            ) from error
         raise unavailable(f"The files of {what} in {place} failed: {sentence(error)}") from error
 
 
@@ -66,6 +74,25 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
+# A link that somebody else has put there would have us write elsewhere.
+_OWN = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+
+
+def replace_file(path: Path, words: Mapping[str, Any]) -> None:
+    """Replace ``path`` whole by ``words`` as JSON, on the disk before it counts.
+
+    Only its owner may read it. May raise ``OSError``.
+    """
+    new = path.with_name(f"{path.name}-new")
+    new.unlink(missing_ok=True)  # a process was killed here
+    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OWN, 0o600), "w") as file:
+        json.dump(words, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(new, path)
+    sync_directory(path.parent)
+
+
 class NumberFile:
     """The file ``path``, which one process locks at a time. Every method may raise ``OSError``.
 
@@ -81,7 +108,7 @@ class NumberFile:
 
     def lock(self) -> bool:
         """Lock the file until :meth:`close`; False if another holder has it. Creates the file."""
-        self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | _OWN, 0o600)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # A lock on a file that was deleted or replaced meanwhile excludes no other process.
@@ -129,7 +156,10 @@ class NumberFile:
 
     def write(self, *numbers: int) -> None:
         """Put ``numbers`` on the disk. Needs the lock."""
-        os.pwrite(self._open(), b" ".join(b"%020d" % each for each in numbers) + b"\n", 0)
+        line = b" ".join(b"%020d" % each for each in numbers) + b"\n"
+        written = os.pwrite(self._open(), line, 0)
+        if written != len(line):
+            raise OSError(errno.ENOSPC, f"{written} of {len(line)} bytes were written", self.path)
         os.fsync(self._open())
 
     def close(self) -> None:

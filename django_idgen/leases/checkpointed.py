@@ -31,7 +31,7 @@ from ..core.errors import (
     NoFreeWorker,
     RegistryUnavailable,
 )
-from ..core.files import NumberFile, check_platform, file_errors, file_name, sync_directory
+from ..core.files import NumberFile, check_platform, file_errors, file_name, replace_file
 from ..core.inspection import Inspection
 from ..core.keeper import pause_until_renewal
 from ..core.lease import PROTOCOL_VERSION, Grant, Lease, Namespace, of_another_version
@@ -438,7 +438,6 @@ class _File(NumberFile):
                 f"The lock file {str(self.path)!r} was deleted or replaced while its process "
                 f"ran. Leave the directory alone; the next lease gets another file."
             )
-        new = self._lease_path.with_suffix(".lease-new")
         record = {
             "protocol": PROTOCOL_VERSION,
             "host": socket.gethostname(),
@@ -446,13 +445,7 @@ class _File(NumberFile):
             "lease": None if lease is None else asdict(lease),
             "mark": mark,
         }
-        # Its token lets one renew and release.
-        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            json.dump(record, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(new, self._lease_path)
-        sync_directory(self._lease_path.parent)
+        replace_file(self._lease_path, record)
         self.write(*_place_of(self._lease_path))
 
 

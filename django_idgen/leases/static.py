@@ -37,7 +37,7 @@ from ..core.errors import (
     RegistryUnavailable,
     WorkerOutOfRange,
 )
-from ..core.files import NumberFile, check_platform, file_errors, file_name, sync_directory
+from ..core.files import NumberFile, check_platform, file_errors, file_name, replace_file
 from ..core.lease import (
     PROTOCOL_VERSION,
     Grant,
@@ -492,13 +492,7 @@ class WorkerFiles(NumberFile):
             "holder": mark.holder,
             "fingerprint": dict(fingerprint),
         }
-        new = self.mark_path.with_suffix(".mark-new")
-        with open(new, "w", encoding="utf-8") as file:
-            json.dump(record, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(new, self.mark_path)
-        sync_directory(self.mark_path.parent)
+        replace_file(self.mark_path, record)
 
     def _parsed(self, text: bytes) -> dict[str, Any]:
         try:

@@ -171,8 +171,11 @@ class FieldWatch(Watch):
                 continue  # it has no table yet, or may not be asked
             for each in columns:
                 self._columns.setdefault(each.key, each)
-            late = self._generator.expect(frozenset(each.key for each in columns))
-            if self._look(late):
+            keys = frozenset(each.key for each in columns)
+            late = self._generator.expect(keys)
+            # One that is looked at for each transaction, or is missing, is looked at now. The
+            # fetch would only be refused, and of several databases lose its turn.
+            if self._look(keys if spot in self._found_for else late):
                 self._found.add(spot)
             else:
                 self._found_for[spot] = _transaction_of(connections[spot[2]])

@@ -420,6 +420,21 @@ def test_a_column_that_is_not_there_yet_has_no_rows(shop: str) -> None:
     assert highest_in(field) == 0
 
 
+def test_a_table_that_is_missing_is_looked_for_before_the_fetch(shop: str) -> None:
+    """It may be there by then. A fetch that is refused would cost a turn of several databases."""
+    source = segments.allocator().source
+    fetch = patch.object(type(source), "fetch", autospec=True, side_effect=type(source).fetch)
+    fields = {"parcels": [parcel("parcels")._meta.pk]}
+    with patch.dict(handlers.segments.fields, fields), fetch as called:
+        generator = segments["parcels"]
+        assert generator.next_id() == 1
+        asked = called.call_count
+        for _ in range(3):
+            segments.allocator().segments["parcels"].clear()
+            generator.next_id()
+        assert called.call_count == asked + 3
+
+
 def test_a_database_without_a_driver_harms_nothing(shop: str) -> None:
     """No id goes there."""
     connections.settings["gone"] = {**connections.settings[shop], "ENGINE": "nowhere.at_all"}
