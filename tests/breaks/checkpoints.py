@@ -94,9 +94,9 @@ BREAKS = (
     Break(
         "a mark is not put on the disk",
         "I1",
-        LEASES,
-        "            os.fsync(file.fileno())\n        os.replace",
-        "        os.replace",
+        "django_idgen/core/files.py",
+        "        os.fsync(file.fileno())\n    os.replace",
+        "    os.replace",
         (f"{TESTS}::test_a_mark_is_on_the_disk_before_it_counts",),
     ),
     Break(

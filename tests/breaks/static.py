@@ -13,6 +13,7 @@ MOVE = "django_idgen/ops/doctor/move.py"
 TESTS = "tests/contracts/test_static.py"
 CONTRACT = f"{TESTS}::TestStaticLeases"
 MOVES = "tests/ops/doctor/test_moves.py"
+FILE_TESTS = "tests/core/test_files.py"
 
 BREAKS = (
     Break(
@@ -146,5 +147,21 @@ BREAKS = (
         "            if worker is not None:\n",
         "            if False:\n",
         ("tests/contracts/test_numbered.py::test_a_static_worker_id_may_be_numbered",),
+    ),
+    Break(
+        "a mark goes where a symbolic link leads",
+        "hazard 117",
+        LOCKED,
+        'getattr(os, "O_NOFOLLOW", 0)',
+        "0",
+        (f"{FILE_TESTS}::test_a_link_is_refused_in_words",),
+    ),
+    Break(
+        "half of a mark counts",
+        "hazard 117",
+        LOCKED,
+        "        if written != len(line):",
+        "        if False:",
+        (f"{FILE_TESTS}::test_a_short_write_is_an_error",),
     ),
 )
