@@ -96,8 +96,12 @@ class OwnServer:
             process.wait()
 
     def pause(self) -> None:
-        """SIGSTOP: it holds its connections, and says nothing."""
+        """SIGSTOP: it holds its connections, and says nothing once all its threads stand still."""
+        assert self._process is not None
         self._send(signal.SIGSTOP)
+        tasks = Path(f"/proc/{self._process.pid}/task")
+        if tasks.exists():
+            eventually(lambda: all(map(_stands_still, tasks.iterdir())), "a stop", OSError)
 
     def resume(self) -> None:
         """End a pause. Harmless without one."""
@@ -110,6 +114,10 @@ class OwnServer:
     @property
     def _log(self) -> Path:
         return self.directory / "log"
+
+
+def _stands_still(task: Path) -> bool:
+    return (task / "stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 S = TypeVar("S", bound=OwnServer)

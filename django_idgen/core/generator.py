@@ -55,7 +55,7 @@ def walk(
     the caller, and the next call asks it again.
     """
     ask = starmap(slow, _NO_ARGUMENTS)
-    return chain.from_iterable(map(pop, repeat(key), repeat(ask))).__next__
+    return chain.from_iterable(starmap(pop, repeat((key, ask)))).__next__
 
 
 def drop(ids: Iterator[int]) -> None:

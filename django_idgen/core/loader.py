@@ -36,6 +36,41 @@ def is_prefork() -> bool:
     return uwsgi.worker_id() == 0 and uwsgi.masterpid() in {0, os.getpid()}
 
 
+class Flag:
+    """As :class:`threading.Event`, made of one lock. Thread-safe.
+
+    An Event is Python code that takes a lock: an exception of a signal handler there leaves the
+    lock taken, and the next call waits for ever.
+    """
+
+    __slots__ = ("_is_set", "_lock")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.clear()
+
+    def is_set(self) -> bool:
+        return self._is_set
+
+    def clear(self) -> None:
+        self._is_set = False
+        self._lock.acquire(blocking=False)
+
+    def set(self) -> None:
+        self._is_set = True
+        self._free()
+
+    def wait(self, timeout: float) -> bool:
+        """Wait ``timeout`` seconds at most; whether it is set."""
+        if not self._is_set and self._lock.acquire(timeout=min(timeout, threading.TIMEOUT_MAX)):
+            self._free()
+        return self._is_set
+
+    def _free(self) -> None:
+        with suppress(RuntimeError):  # it is free
+            self._lock.release()
+
+
 class BackgroundThread(threading.Thread):
     """A daemon thread. A fork calls its ``before_fork`` and waits for the thread to end.
 
@@ -89,7 +124,7 @@ class RepeatingThread:
     __slots__ = ("_stop", "_thread", "_wake")
 
     def __init__(self) -> None:
-        self._stop, self._wake = threading.Event(), threading.Event()
+        self._stop, self._wake = Flag(), Flag()
         self._thread: BackgroundThread | None = None
 
     def is_alive(self) -> bool:
@@ -110,8 +145,8 @@ class RepeatingThread:
         """
         if self.is_alive():
             return
-        # New events: an older thread must still stop.
-        self._stop, self._wake = stop, wake = threading.Event(), threading.Event()
+        # New flags: an older thread must still stop.
+        self._stop, self._wake = stop, wake = Flag(), Flag()
         also = None if before_fork is None else WeakMethod(before_fork)
         thread = BackgroundThread(
             name,
@@ -134,12 +169,12 @@ class RepeatingThread:
 
 def _repeat(
     turn: WeakMethod[Callable[[], float]],
-    stop: threading.Event,
-    wake: threading.Event,
+    stop: Flag,
+    wake: Flag,
     pause: float,
 ) -> None:
     while True:
-        wake.wait(min(pause, threading.TIMEOUT_MAX))
+        wake.wait(pause)
         wake.clear()
         call = None if stop.is_set() else turn()
         if call is None:
@@ -148,9 +183,7 @@ def _repeat(
         del call
 
 
-def _end_for_fork(
-    stop: threading.Event, wake: threading.Event, also: WeakMethod[Callable[[], object]] | None
-) -> None:
+def _end_for_fork(stop: Flag, wake: Flag, also: WeakMethod[Callable[[], object]] | None) -> None:
     stop.set()
     wake.set()
     if also is not None and (call := also()) is not None:
@@ -260,7 +293,8 @@ class Loader(PerProcess):
     def submit(self, fn: Callable[[], T], *, urgent: bool = False) -> Future[T]:
         """Queue ``fn``. Urgent jobs run first, otherwise in order.
 
-        Any exception of ``fn``, even a :class:`BaseException`, goes to the future.
+        Any exception of ``fn``, even a :class:`BaseException`, goes to the future. An interrupt
+        of a job in this thread is raised here, too.
         """
         self.check_process()
         future: Future[T] = Future()
@@ -268,13 +302,14 @@ class Loader(PerProcess):
         if not self.background or sys.is_finalizing():
             _run(fn, future)
             _call_on_idle(self._on_idle)
-            return future
+            return _not_interrupted(future)
         with self._lock:
             (self._urgent if urgent else self._ordinary).append((fn, future))
             started = self._ensure_thread()
-        if not started:
-            self._work()
-        return future
+        if started:
+            return future
+        self._work()
+        return _not_interrupted(future)
 
     def forget(self) -> None:
         """Drop the threads and all jobs, as the child of a fork must.
@@ -335,6 +370,14 @@ def _run(fn: Callable[[], T], future: Future[T]) -> None:
         future.set_exception(error)
     else:
         future.set_result(result)
+
+
+def _not_interrupted(future: Future[T]) -> Future[T]:
+    """``future`` of a job that this thread has run."""
+    error = future.exception() if future.done() else None
+    if error is None or isinstance(error, Exception):
+        return future
+    raise error
 
 
 def _call_on_idle(on_idle: Callable[[], None] | None) -> None:

@@ -42,7 +42,7 @@ from .errors import (
 )
 from .events import Emit, ignore
 from .generator import HAS_GIL, MAX_BATCH, Generator, Watch, check_count, drop, walk
-from .loader import Loader, PerProcess, is_prefork
+from .loader import Flag, Loader, PerProcess, is_prefork
 from .pace import Growth, Pace
 from .segment import (
     CHUNK,
@@ -101,8 +101,8 @@ class Load:
         self.began: float | None = None
         self.floor = MAX_ID
         """The lowest id that its answer may have, once it has begun."""
-        self.done = threading.Event()
-        self.answered = threading.Event()
+        self.done = Flag()
+        self.answered = Flag()
         """Set once a load that has begun has used its answer or given it back."""
         self.error: BaseException | None = None
         self.sent = False
@@ -115,6 +115,10 @@ class Load:
     def need(self, count: int) -> None:
         """Add a caller that waits for ``count`` ids. Call it with the tag's lock held."""
         self.at_least = min(self.at_least + count, MAX_BATCH)
+
+    def is_stale(self, now: float) -> bool:
+        """Whether its answer is given up."""
+        return self.began is not None and now - self.began > STALE_AFTER
 
     def finish(self) -> None:
         """Wake all waiters. May be called twice."""
@@ -488,14 +492,16 @@ class SegmentGenerator(Generator):
 
     def _open_segment(self, now: float) -> bool:
         self._pace.use_up(now, self._services.growth)
-        segment, self._ahead = self._ahead, None
+        segment = self._ahead
         if segment is None:
             self._past_mark = True
             return False
         self._pace.open(segment, now)
-        self._current, self._rest = segment, segment.ids()
-        self._before_mark = self._services.preload_mark(len(self._rest))
-        self._past_mark = False
+        ids = segment.ids()
+        mark = self._services.preload_mark(len(ids))
+        # As in _accept().
+        self._ahead, self._current, self._rest = None, segment, ids
+        self._before_mark, self._past_mark = mark, False
         return True
 
     def _part_length(self) -> int:
@@ -659,7 +665,8 @@ class SegmentGenerator(Generator):
     def _arm(self, now: float) -> Load | None:
         """The load under way or a new one; None while backing off."""
         load = self._pending
-        if load is not None and load.began is not None and now - load.began > STALE_AFTER:
+        # One that was interrupted at its end has answered, and nobody has heard of it.
+        if load is not None and (load.answered.is_set() or load.is_stale(now)):
             self._pending = None
             load.finish()  # its waiters look again
             load = None
@@ -687,12 +694,8 @@ class SegmentGenerator(Generator):
 
     def _submit(self, load: Load, *, urgent: bool) -> None:
         """Run ``load`` in the loader. Only the first of several calls counts."""
-        future = self._services.loader.submit(partial(self._run, load), urgent=urgent)
+        self._services.loader.submit(partial(self._run, load), urgent=urgent)
         load.sent = True
-        if future.done():
-            error = future.exception()
-            if error is not None and not isinstance(error, Exception):
-                raise error  # an interrupt of this thread
 
     def _run(self, load: Load) -> None:
         stopwatch = self._services.clock.stopwatch
@@ -708,12 +711,11 @@ class SegmentGenerator(Generator):
             if demand.tables:  # all that it may still get is above their rows
                 with self._lock:
                     self._tables_seen |= demand.tables
-        except BaseException as error:
+            self._loaded(load, segment, began)
+        except BaseException as error:  # perhaps an interrupt of this thread
             self._failed(load, error)
             if not isinstance(error, Exception):
                 raise
-        else:
-            self._loaded(load, segment, began)
         finally:
             if began is not None:
                 load.answered.set()
@@ -762,9 +764,10 @@ class SegmentGenerator(Generator):
             self._submit(following, urgent=False)
 
     def _accept(self, segment: Segment) -> None:
+        floor = max(self._floor, segment.stop)
+        # From here on without a call, after which an interrupt could leave it half done.
         self._pending = None
-        self._ahead = segment
-        self._floor = max(self._floor, segment.stop)
+        self._ahead, self._floor = segment, floor
         self._step = segment.step
         self._loads += 1
         self._backoff = self._retry_at = 0.0

@@ -168,7 +168,7 @@ BREAKS = (
         "what feeds next_id is Python, which an interrupt ends for ever",
         "hazard 121",
         "django_idgen/core/generator.py",
-        "map(pop, repeat(key), repeat(ask))",
+        "starmap(pop, repeat((key, ask)))",
         "pop(key, ask) for _ in repeat(None)",
         (f"{THREADS}::test_an_interrupt_ends_one_call_and_no_more",),
     ),

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import pytest
 
-from django_idgen.core.loader import Loader, PerProcess, inline_loader
+from django_idgen.core.loader import Flag, Loader, PerProcess, inline_loader
 from tests.segment_tools import LIMIT, in_child
 
 
@@ -98,7 +98,11 @@ def test_whatever_a_job_raises_goes_to_its_future(loader, error):
     def job() -> None:
         raise error
 
-    assert loader.submit(job).exception(LIMIT) is error
+    if loader.background or isinstance(error, Exception):
+        assert loader.submit(job).exception(LIMIT) is error
+    else:  # an interrupt of the caller's own thread
+        with pytest.raises(type(error)):
+            loader.submit(job)
     assert loader.submit(lambda: "next").result(LIMIT) == "next"
 
 
@@ -198,6 +202,20 @@ def test_a_child_whose_hooks_did_not_run_has_a_loader_that_works():
         loader._lock.release()
         release.set()
     assert own
+
+
+def test_a_flag_is_set_once_for_all_who_wait():
+    """As an Event: also for those who come later, until it is cleared; set twice is fine."""
+    flag = Flag()
+    assert not flag.wait(0.001)
+    with ThreadPoolExecutor(8) as pool:
+        waiting = [pool.submit(flag.wait, LIMIT) for _ in range(8)]
+        flag.set()
+        flag.set()
+        assert all(each.result(LIMIT) for each in waiting)
+    assert flag.wait(LIMIT)
+    flag.clear()
+    assert (flag.is_set(), flag.wait(0.001)) == (False, False)
 
 
 def test_an_inline_loader_runs_at_once_in_the_caller():

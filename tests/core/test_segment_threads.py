@@ -26,7 +26,7 @@ from django_idgen.core.segment_generator import (
 from django_idgen.core.tag_generator import SerialGenerator
 from django_idgen.sources.memory import MemorySource
 from tests.segment_tools import LIMIT, STILL, ScriptedSource, in_child, manual
-from tests.tiers import LONG, long
+from tests.tiers import long
 
 # --- threads ---------------------------------------------------------------------------------
 
@@ -149,7 +149,7 @@ def test_a_next_id_that_was_kept_goes_on_rightly(step):
             kept()
 
 
-INTERRUPTS = 500 if LONG else 200
+INTERRUPTS = 1000
 
 
 class Interrupted(BaseException):
