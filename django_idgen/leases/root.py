@@ -174,20 +174,22 @@ class Root:
         """The installation that lends from ``store``, which this may make.
 
         Without a store it makes nothing, which would make the settings final: it is empty where
-        nothing was ever lent. In a test that forbids the database it is the last one known.
+        nothing is kept yet. In a test that forbids the database it is the last one known.
         """
         if store is None and self.is_forbidden():
             return next(reversed(self._installations.values()), "")
         at = store or self.current()
-        if at not in self._installations:
-            if store is not None:
-                # This also refuses a process with other settings before it reaches Redis (L8).
-                return self._change(store, lambda sub_lease: sub_lease).installation
-            found = at.run_if_there(_installation_in_use)
-            if not found:
-                return ""
-            self._installations[at] = found
-        return self._installations[at]
+        if at in self._installations:
+            return self._installations[at]
+        if store is None:
+            return at.run_if_there(lambda book: book.installation) or ""
+        # This also refuses a process with other settings before it reaches Redis (L8).
+        return self._change(store, lambda sub_lease: sub_lease).installation
+
+    def is_in_use(self) -> bool:
+        """Whether anything was ever lent. Makes nothing."""
+        store = self.current()
+        return store in self._installations or bool(store.run_if_there(_has_lent))
 
     def _change(self, store: Store, change: SubLeaseChange) -> SubLease:
         """Replace the sub-lease by ``change(sub_lease)``, in one transaction, and return it.
@@ -269,9 +271,9 @@ class Root:
         )
 
 
-def _installation_in_use(book: Book) -> str:
+def _has_lent(book: Book) -> bool:
     record = book.record()
-    return book.installation if record is not None and record.ceiling else ""
+    return record is not None and record.ceiling > 0
 
 
 class RootedBook(StoredBook):

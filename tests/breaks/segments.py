@@ -328,8 +328,8 @@ BREAKS = (
         "the floor does not follow the grants",
         "hazard 61",
         PARTS,
-        "        self._floor = max(self._floor, segment.stop)\n",
-        "",
+        "        floor = max(self._floor, segment.stop)\n",
+        "        floor = self._floor\n",
         (f"{GENERATOR}::test_each_fetch_names_the_end_of_the_highest_grant",),
     ),
     Break(
@@ -368,18 +368,19 @@ BREAKS = (
         "a later segment is used before an earlier one",
         "I2, hazard 25",
         PARTS,
-        "        self._ahead = segment\n",
+        "        self._ahead, self._floor = segment, floor\n",
         "        rest, self._rest = self._rest, segment.ids() if self._rest else self._rest\n"
         "        self._ahead = replace(segment, start=rest.start, stop=rest.stop) if rest "
-        "else segment\n",
+        "else segment\n"
+        "        self._floor = floor\n",
         (f"{AHEAD}::test_the_next_segment_is_used_after_the_current_one",),
     ),
     Break(
         "the next segment is opened twice",
         "I1",
         PARTS,
-        "        segment, self._ahead = self._ahead, None\n",
-        "        segment = self._ahead\n",
+        "        self._ahead, self._current, self._rest = None, segment, ids\n",
+        "        self._current, self._rest = segment, ids\n",
         (f"{AHEAD}::test_the_next_segment_is_used_after_the_current_one",),
     ),
     Break(

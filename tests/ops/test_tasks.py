@@ -137,6 +137,8 @@ def test_redis_is_renewed_and_goes_on_without_its_database(redis: str, postgres:
     """The ceiling stands ahead, and the task's process knows the installation."""
     with upkeep_on(redis_leases_on(redis, postgres)):
         assert renew_worker_leases() == {"default": {"renewed": 0}}
+        make_tables(postgres)
+        assert renew_worker_leases() == {"default": {"renewed": 0}}
         assert not NamespaceRecord.objects.using(postgres).exists()
         acquire()
         assert renew_worker_leases() == {"default": {"renewed": 1}}

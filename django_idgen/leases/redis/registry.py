@@ -174,7 +174,7 @@ class RedisLeases(Registry):
         """See :meth:`Registry.renew_seen`. Renews a part at a time; an error keeps those done."""
         if self._root.is_forbidden():
             return self._memory.renew_seen(idle_after=idle_after)
-        if not self._root.installation():
+        if not self._root.is_in_use():
             return 0
         count, cursor, short = 0, FIRST, False
 
