@@ -145,6 +145,7 @@ def test_a_server_that_is_cut_off(fleet: Fleet, server: ZooKeeper) -> None:
     fleet.check(ahead=1)
 
 
+@pytest.mark.long
 def test_a_holder_that_is_cut_off_while_others_go_on(zookeeper: ZooKeeper, postgres: str) -> None:
     """I1, I3: it stops by its window, before which no other has its worker id.
 

@@ -110,12 +110,10 @@ class Change:
     news: int = 1
 
 
-CHANGES = {
-    "another layout": Change("database", "database", generator=NEW_LAYOUT),
+CHANGES = {"another layout": Change("database", "database", generator=NEW_LAYOUT)}
+MORE = {
     # At once: no window of the old fleet has to end first.
     "from the database to Redis": Change("database", "redis"),
-}
-MORE = {
     # All the marks are forgotten with that: only the fence holds back.
     "other worker ids in Redis": Change("redis", "redis", workers=[1, 3]),
     # Its node is made by the first of the new processes.
