@@ -33,12 +33,21 @@ class Difference:
     why: str
     fields: tuple[str, ...] = ("SnowflakeAutoField", "SegmentAutoField")
     databases: tuple[str, ...] = ("sqlite", "postgres")
+    sometimes: bool = False
+    """Whether it depends on the ids, so that it may also pass."""
 
     def explains(self, test: str, error: str) -> bool:
         return fnmatch(test, self.test) and self.error in error
 
 
 DIFFERENCES = [
+    Difference(
+        "fixtures.tests.ForwardReferenceTests.test_forward_reference_m2m_natural_key",
+        "fixtures.naturalkeything",
+        "Rows of a many-to-many relation are made in the order of a set of ids, of which 8 comes "
+        "before 7, and are read without an order.",
+        sometimes=True,
+    ),
     Difference(
         "bulk_create.tests.BulkCreateTests.test_explicit_batch_size_respects_max_batch_size",
         "INSERT INTO",
