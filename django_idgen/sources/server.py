@@ -303,14 +303,13 @@ class ServerSource(Source):
             raise self._exhausted(tag)
         # Ids are positive, whatever the row says.
         asked = Floor(max(floor, 1), expected, demand.granted)
-        take = self._take
-        for _ in range(ATTEMPTS):
+        for number in range(ATTEMPTS):
+            take = self._take_carefully if number % 2 else self._take
             try:
                 taken = self._run(partial(take, tag, asked, demand), timeout)
             except TablesUnseen as error:
                 if error.tables <= demand.seen:
-                    take = self._take_carefully  # which records them
-                    continue
+                    continue  # the careful one records them
                 raise
             for skip in taken.skips:
                 self._emit(
@@ -405,10 +404,12 @@ class ServerSource(Source):
             holder=process_label(),
         )
         if row is None:
-            if self._says_paused(tag):
+            found = read_values(self._rows(tag), "paused")
+            if not found:  # else it may have locked the row, which comes after the installation's
+                return self._take_carefully(tag, floor, demand, connection)
+            if found[0][0]:
                 raise TagPaused(tag)
-            # In the same transaction, which has locked nothing.
-            return self._take_carefully(tag, floor, demand, connection)
+            return _Taken()
         shard = Shard(row["delta"], row["remainder"])
         self._opening.check(tag, shard)
         if unseen := demand.tables - frozenset(row["tables_seen"].split()):
