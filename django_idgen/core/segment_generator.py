@@ -665,7 +665,7 @@ class SegmentGenerator(Generator):
     def _arm(self, now: float) -> Load | None:
         """The load under way or a new one; None while backing off."""
         load = self._pending
-        # One that was interrupted at its end has answered, and nobody has heard of it.
+        # A load that was interrupted at its end has its answer, and told no waiter.
         if load is not None and (load.answered.is_set() or load.is_stale(now)):
             self._pending = None
             load.finish()  # its waiters look again
@@ -1212,7 +1212,7 @@ class SegmentAllocator(PerProcess):
     def forget(self) -> None:
         """Drop what the child of a fork inherited, including the source's connections.
 
-        Called in the child, before other threads use the allocator. The loader forgets by itself.
+        Called in the child, before other threads use the allocator. The loader drops its threads.
         """
         self.segments.forget()
         self.source.abandon()

@@ -354,7 +354,7 @@ class ServerSource(Source):
 
     def is_paused(self, tag: str) -> bool:
         """Whether the row of ``tag`` is paused now."""
-        return self._transactions.run(lambda _: self._says_paused(tag))
+        return self._transactions.run(lambda _: is_any(self._rows(tag).filter(paused=True)))
 
     # --- marks in this process, of which a database with tables has none ------------------
 
@@ -416,9 +416,6 @@ class ServerSource(Source):
             raise TablesUnseen(tag, unseen)  # which takes the move back
         base = row["max_id"] - demand.length(row["step"]) * shard.delta
         return _Taken(self._grant(tag, row, base, demand))
-
-    def _says_paused(self, tag: str) -> bool:
-        return is_any(self._rows(tag).filter(paused=True))
 
     def _identity(self, connection: BaseDatabaseWrapper) -> str:
         if not self._form_known:  # another version may have written the tables
