@@ -2,7 +2,7 @@
 
     from django_idgen.client import Client
 
-    with Client("https://ids.example.com/idgen/", token_env="IDGEN_TOKEN") as client:
+    with Client("https://ids.example.com/idgen/", token=read_token) as client:
         client.next_id()                        # of the service's generators["default"]
         client.generators["orders"].next_ids(1000)
         client.segments["tickets"].next_id()
@@ -59,11 +59,10 @@ class Client:
     """The generators and tags of the services at ``base_urls``. Safe to share between threads.
 
     ``base_urls``: the URL of the service's API, or a list of URLs of services in front of the same
-    database. ``token`` (an access token, or a function that returns one), ``token_env`` (an
-    environment variable) or ``token_file`` (a path): read for each request, so that it can be
-    replaced at any time. The token must name the tags, and in ``leases`` the generators. The
-    other arguments (``timeout``, ``connect_timeout``, ``verify``, ``cert``, ``trust_env``,
-    ``installation``) are in the documentation of the client.
+    database, which needs ``installation``. ``token``: an access token, or a function that returns
+    it, called for each request. The token must name the tags, and in ``leases`` the generators.
+    The other arguments (``timeout``, ``connect_timeout``, ``verify``, ``trust_env``) are in the
+    documentation of the client.
 
     ``wait``: seconds that a caller waits for a segment if none is left. ``holder``: the label of
     this process in the service's list of leases, by default ``host:pid name``. ``on_event``
@@ -234,7 +233,9 @@ class RemoteGenerators(PerProcess):
 
     def _built(self, alias: str) -> SnowflakeGenerator:
         try:
-            answer = self._link.ask(leases_path(alias), unavailable=RegistryUnavailable)
+            answer = self._link.ask(
+                leases_path(alias), of=f"generator {alias!r}", unavailable=RegistryUnavailable
+            )
         except Refused as error:
             raise RegistryUnavailable(
                 f"The service does not describe its generator {alias!r}: {error}{way_out(error)}"

@@ -32,11 +32,9 @@ from ..remote.link import (
     Answer,
     HttpLink,
     LinkOptions,
-    Pin,
     Refused,
     leases_path,
     number_of,
-    other_installation,
     shows_link_options,
     way_out,
     word_of,
@@ -54,8 +52,7 @@ class HttpLeases(Registry):
     ``generator``: the alias of ``IDGEN["GENERATORS"]`` of the service that lends the worker ids;
     the namespace's name by default. Its layout, epoch and ``workers`` must equal those of this
     process; its ``window`` and ``max_ahead`` must be at least as long. For the other options see
-    :class:`HttpLink`; ``GET generators/<alias>/leases`` of the service shows its
-    ``installation``.
+    :class:`HttpLink`.
 
     Raises :class:`ConfigurationError` for options that can't work.
     """
@@ -74,14 +71,13 @@ class HttpLeases(Registry):
         self.namespace = namespace
         self._path = leases_path(namespace.name if generator is None else generator)
         self._link = HttpLink(base_urls, clock=clock, **link)
-        self._pin = Pin(self._link.installation)
+        self._what = f"worker ids of namespace {namespace.name!r}"
 
     def acquire(self, *, holder: str, not_before: int = 0, avoid: int | None = None) -> Grant:
         """See :meth:`Registry.acquire`.
 
         Raises :class:`ConfigurationError` for a service of another database.
         """
-        self._check_all_services()
         body = {"holder": _label(holder), "not_before": str(not_before), "avoid": avoid}
         answer = self._ask("", {**body, **self._settings()}, self._refusal)
         return self._read(answer, partial(self._granted, not_before, avoid))
@@ -109,9 +105,9 @@ class HttpLeases(Registry):
         )
 
     def installation(self) -> str:
-        if self._pin.installation is None:
+        if self._link.installation_of(self._what) is None:
             self._terms()
-        return str(self._pin.installation)
+        return str(self._link.installation_of(self._what))
 
     def check_access(self) -> None:
         """See :meth:`Registry.check_access`.
@@ -122,9 +118,7 @@ class HttpLeases(Registry):
         self._check_terms(self._terms())
 
     def _terms(self) -> Mapping[str, Any]:
-        terms = self._ask("", None, self._refusal).body
-        self._check_owner(terms)
-        return terms
+        return self._ask("", None, self._refusal).body
 
     def _check_terms(self, terms: Mapping[str, Any]) -> None:
         space, theirs = self.namespace, dict(_object(terms, "fingerprint"))
@@ -169,10 +163,10 @@ class HttpLeases(Registry):
         body: Mapping[str, Any] | None,
         refusal: Callable[[Refused], Exception],
     ) -> Answer:
-        if body is not None and self._pin.installation is not None:
-            body = {**body, "installation": self._pin.installation}
         try:
-            return self._link.ask(self._path + path, body, unavailable=RegistryUnavailable)
+            return self._link.ask(
+                self._path + path, body, of=self._what, unavailable=RegistryUnavailable
+            )
         except Refused as error:
             raise refusal(error) from error
 
@@ -184,20 +178,9 @@ class HttpLeases(Registry):
             "ahead": space.ahead_ticks,
         }
 
-    def _check_all_services(self) -> None:
-        """Before the first lease: all services that answer must lend the same worker ids."""
-        if self._pin.installation is None and len(self._link.base_urls) > 1:
-            for body in self._link.each(self._path):
-                self._check_owner(body)
-
-    def _check_owner(self, body: Mapping[str, Any]) -> None:
-        what = f"worker ids of namespace {self.namespace.name!r}"
-        self._pin.check(body.get("installation"), what, unavailable=RegistryUnavailable)
-
     # --- reading ----------------------------------------------------------------------
 
     def _read(self, answer: Answer, read: Callable[[Answer], T]) -> T:
-        self._check_owner(answer.body)
         try:
             return read(answer)
         except (ValueError, TypeError) as error:
@@ -252,9 +235,6 @@ class HttpLeases(Registry):
                 body.get("configured"),
                 by_service=True,
             )
-        if error.code == "installation_mismatch":
-            what = f"worker ids of namespace {space.name!r}"
-            return other_installation(what, body.get("expected"), body.get("installation"))
         if error.code == "too_far_ahead":
             with suppress(ValueError):
                 tick, latest = number_of(body, "asked"), number_of(body, "latest")

@@ -3,6 +3,9 @@
 A request goes to the first address that is not known to be down. It goes to the next one only if
 the first service certainly never saw it, or answered that it grants nothing. A lost answer is a
 lost grant: nothing is sent again, and the next request goes to another address first.
+
+All answers about a tag or a generator come from one installation, which each request names: two
+databases would give out the same ids.
 """
 
 from __future__ import annotations
@@ -10,10 +13,9 @@ from __future__ import annotations
 import inspect
 import os
 import ssl
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from secrets import token_hex
 from typing import Any, TypedDict, TypeVar
 from urllib.parse import quote, urlsplit
@@ -21,7 +23,7 @@ from urllib.parse import quote, urlsplit
 from ..core.clock import SYSTEM_CLOCK, Clock
 from ..core.errors import ConfigurationError, IdgenError, sentence
 from ..core.loader import process_lock
-from ..core.options import check_flag, check_seconds, check_text
+from ..core.options import check_flag, check_seconds
 from .wire import Answer, Lost, NotSent, Refused, Wire
 
 __all__ = [
@@ -30,15 +32,12 @@ __all__ = [
     "Answer",
     "HttpLink",
     "LinkOptions",
-    "Pin",
     "Refused",
     "Token",
     "base_urls_of",
     "leases_path",
     "number_of",
-    "other_installation",
     "shows_link_options",
-    "token_of",
     "way_out",
     "word_of",
 ]
@@ -73,14 +72,11 @@ class LinkOptions(TypedDict, total=False):
     """The options of :class:`HttpLink` that a registry, a source and a client pass on."""
 
     token: Token | None
-    token_env: str | None
-    token_file: str | None
     timeout: float
     connect_timeout: float
     verify: bool | str | ssl.SSLContext
-    cert: str | Sequence[str] | None
     trust_env: bool
-    installation: str | None
+    installation: str | Sequence[str] | None
 
 
 class HttpLink:
@@ -88,15 +84,14 @@ class HttpLink:
 
     ``base_urls``: where the service's API is mounted (``https://ids.example.com/idgen/``), or a
     list of addresses of services in front of the same database. ``token``: an access token, or a
-    function that returns one; ``token_env`` and ``token_file``: the environment variable or file
-    that has it. Each request reads it anew. ``timeout`` (seconds) bounds a whole call,
-    ``connect_timeout`` each attempt to connect.
+    function that returns it, called for each request. ``timeout`` (seconds) bounds a whole call,
+    ``connect_timeout`` each attempt to connect. ``verify``: False, the path of a file of
+    certificates to trust, or an ``SSLContext``. ``trust_env``: whether to use the environment's
+    proxies (``HTTPS_PROXY``).
 
-    ``verify``: False, the path of a file of certificates to trust, or an ``SSLContext``;
-    ``cert``: the path of a client certificate with its key, or (certificate, key).
-    ``trust_env``: whether to use the environment's proxies (``HTTPS_PROXY``).
-    ``installation``: the installation whose ids the services must lend; by default that of the
-    first service that answers.
+    ``installation``: the name of the installation whose ids the services lend, or a list of names
+    where they have several databases. Several addresses need it. By default it is that of the
+    first answer about a tag or a generator.
 
     Raises :class:`ConfigurationError` for what can't work. Opens nothing.
     """
@@ -106,26 +101,29 @@ class HttpLink:
         base_urls: str | Sequence[str],
         *,
         token: Token | None = None,
-        token_env: str | None = None,
-        token_file: str | None = None,
         timeout: float = TIMEOUT,
         connect_timeout: float = CONNECT_TIMEOUT,
         verify: bool | str | ssl.SSLContext = True,
-        cert: str | Sequence[str] | None = None,
         trust_env: bool = False,
-        installation: str | None = None,
+        installation: str | Sequence[str] | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        if installation is not None:
-            check_text("installation", installation)
         self.base_urls = base_urls_of(base_urls)
-        self.installation = installation
-        self._token = token_of(token, token_env, token_file)
+        self._expected = _installations_of(installation)
+        if not self._expected and len(self.base_urls) > 1:
+            raise ConfigurationError(
+                "Several 'base_urls' need 'installation', the name of the one database that lends "
+                "for all of them: two databases would give out the same ids. Look it up in the "
+                "answer to GET generators/<alias>/leases or GET tags/<tag>/segment of the service."
+            )
+        self._met: dict[str, str] = {}
+        """The installation of each tag and generator that a service has answered about."""
+        self._token = token_reader(token)
         self._timeout = check_seconds("timeout", timeout, most=MOST_SECONDS)
         self._connect_timeout = check_seconds("connect_timeout", connect_timeout, most=MOST_SECONDS)
         # Only for https, since reading all certificates takes 20 ms.
         secure = any(url.startswith("https:") for url in self.base_urls)
-        self._verify = tls_of(verify, cert) if secure else False
+        self._verify = _tls_of(verify) if secure else False
         self._trust_env = check_flag("trust_env", trust_env)
         self._clock = clock
         self._places = [_Place(url) for url in self.base_urls]
@@ -136,13 +134,45 @@ class HttpLink:
         path: str,
         body: Mapping[str, Any] | None = None,
         *,
+        of: str,
         unavailable: type[IdgenError],
     ) -> Answer:
         """The answer to a POST of ``body`` (a GET without one) of ``path``.
 
-        Raises :class:`Refused` if the service refuses, and ``unavailable`` if none answers or an
-        answer is lost.
+        ``of``: what it is about, such as "tag 'orders'". Raises :class:`Refused` if the service
+        refuses, ``unavailable`` if none answers or an answer is lost, and
+        :class:`ConfigurationError` if it is of another installation than earlier answers.
         """
+        pinned = self.installation_of(of)
+        if body is not None and pinned is not None:
+            body = {**body, "installation": pinned}
+        try:
+            answer = self._answer(path, body, unavailable)
+        except Refused as error:
+            if error.code != "installation_mismatch":
+                raise
+            theirs = error.body.get("installation")
+            raise _other_installation(of, error.body.get("expected"), theirs) from error
+        self._pin(of, answer.body.get("installation"), unavailable)
+        return answer
+
+    def installation_of(self, what: str) -> str | None:
+        """The installation that lends ``what``; None if no service has answered yet."""
+        only = self._expected[0] if len(self._expected) == 1 else None
+        return self._met.get(what, only)
+
+    def _pin(self, what: str, found: object, unavailable: type[IdgenError]) -> None:
+        if not isinstance(found, str) or not 1 <= len(found) <= MOST_NAME:
+            raise unavailable(f"The service does not name its installation: {found!r:.80}.")
+        if self._expected and found not in self._expected:
+            raise _other_installation(what, " or ".join(self._expected), found)
+        ours = self._met.setdefault(what, found)  # of two threads one is first
+        if found != ours:
+            raise _other_installation(what, ours, found)
+
+    def _answer(
+        self, path: str, body: Mapping[str, Any] | None, unavailable: type[IdgenError]
+    ) -> Answer:
         deadline = self._clock.stopwatch() + self._timeout
         failures: list[str] = []
         refused: Refused | None = None
@@ -176,19 +206,6 @@ class HttpLink:
             f"No service lends ids: {'; '.join(failures)}. Check that 'base_urls' is right, and "
             "that the services run."
         ) from cause
-
-    def each(self, path: str) -> Iterator[Mapping[str, Any]]:
-        """The answers to a GET of ``path`` from all addresses that answer."""
-        for place in self._in_turn():
-            deadline = self._clock.stopwatch() + self._timeout / len(self._places)
-            try:
-                answer = self._send(place, path, None, deadline)
-            except (NotSent, Lost):
-                place.down_until = self._clock.stopwatch() + RETRY_AFTER
-            except Refused:
-                continue
-            else:
-                yield answer.body
 
     def probes(self, *, unavailable: type[IdgenError]) -> Mapping[str, Callable[[], None]]:
         """By address: a function that raises ``unavailable`` if no django_idgen service answers."""
@@ -239,7 +256,7 @@ class HttpLink:
             "GET" if body is None else "POST",
             place.url + path,
             None if body is None else {**body, "nonce": nonce},
-            token=self._token.read(),
+            token=self._token(),
             connect_timeout=self._connect_timeout,
             deadline=deadline,
             elapsed_ns=self._clock.elapsed_ns,
@@ -277,38 +294,24 @@ def shows_link_options(cls: type[T]) -> type[T]:
     return cls
 
 
-class Pin:
-    """The one installation whose ids a client takes. Thread-safe."""
-
-    __slots__ = ("_known",)
-
-    def __init__(self, expected: str | None) -> None:
-        self._known: dict[None, str] = {} if expected is None else {None: expected}
-
-    @property
-    def installation(self) -> str | None:
-        """None until a service has answered."""
-        return self._known.get(None)
-
-    def check(self, found: object, what: str, *, unavailable: type[IdgenError]) -> None:
-        """Check that ``found`` is the installation; the first call sets it.
-
-        Raises :class:`ConfigurationError` if it is another one.
-        """
-        if not isinstance(found, str) or not 1 <= len(found) <= 64:
-            raise unavailable(f"The service does not name its installation: {found!r:.80}.")
-        ours = self._known.setdefault(None, found)  # of two threads one is first
-        if found != ours:
-            raise other_installation(what, ours, found)
+def _installations_of(value: object) -> tuple[str, ...]:
+    names = [value] if isinstance(value, str) else [] if value is None else value
+    if isinstance(names, Sequence) and all(
+        isinstance(name, str) and 1 <= len(name) <= MOST_NAME for name in names
+    ):
+        return tuple(names)
+    raise ConfigurationError(
+        f"'installation' must be a name of 1 to {MOST_NAME} characters, or a list of names, not "
+        f"{value!r}."
+    )
 
 
-def other_installation(what: str, ours: object, theirs: object) -> ConfigurationError:
-    """The error of a client that has reached a second database."""
+def _other_installation(what: str, ours: object, theirs: object) -> ConfigurationError:
     return ConfigurationError(
-        f"The services in 'base_urls' lend {what} out of different databases: this process has "
-        f"ids of installation {ours}, and one of them now lends for {theirs}. Both give out the "
-        "same ids. Name only services of one database. If they all use one database now, restart "
-        "this process."
+        f"A service in 'base_urls' lends {what} for installation {theirs}, but this process takes "
+        f"ids of installation {ours}. Two databases give out the same ids. Name only services of "
+        "one database. If all of them use another database now, change 'installation', or restart "
+        "this process if it is not set."
     )
 
 
@@ -353,6 +356,7 @@ def leases_path(generator: str) -> str:
 
 
 MOST_URLS = 16
+MOST_NAME = 64
 MOST_SECRET = 4096
 MOST_SECONDS = 60.0
 
@@ -406,89 +410,49 @@ def _shown(value: object) -> str:
     return "what was given" if "@" in text or "?" in text else text
 
 
-def token_of(token: Token | None, token_env: str | None, token_file: str | None) -> TokenReader:
-    """Reads the secret before each request, so that it can be replaced at any time.
+def token_reader(token: Token | None) -> Callable[[], str | None]:
+    """What returns the present token; None if none is configured.
 
-    Raises :class:`ConfigurationError` if more than one of the three is given.
+    It raises :class:`ConfigurationError` if ``token`` fails, or returns what can't be sent. So
+    does this function for a text that can't be.
     """
-    if sum(given is not None for given in (token, token_env, token_file)) > 1:
-        raise ConfigurationError("Give only one of 'token', 'token_env' and 'token_file'.")
-    for name, value in (("token_env", token_env), ("token_file", token_file)):
-        if value is not None and (not isinstance(value, (str, os.PathLike)) or not value):
-            raise ConfigurationError(f"{name!r} must be a name, not {value!r}.")
-    if token is None or callable(token):
-        return TokenReader(token, token_env, token_file)
-    text = _checked_secret(token, "'token'")
-    return TokenReader(lambda: text, None, None)
+    if token is None:
+        return lambda: None
+    if not callable(token):
+        text = _checked_secret(token, "'token'")
+        return lambda: text
 
-
-@dataclass(frozen=True, slots=True, repr=False)
-class TokenReader:
-    """Reads an access token from its place. Never shows it."""
-
-    ask: Callable[[], str] | None
-    variable: str | None
-    path: str | None
-
-    def read(self) -> str | None:
-        """The present token; None if none is configured.
-
-        Raises :class:`ConfigurationError` if it is missing or can't be sent.
-        """
-        if self.variable is not None:
-            where = f"The environment variable {self.variable!r}"
-            return _checked_secret(os.environ.get(self.variable), where)
-        if self.path is not None:
-            return _checked_secret(self._of_file(), f"The file {str(self.path)!r}")
-        if self.ask is not None:
-            return _checked_secret(self.ask(), "What 'token' returned")
-        return None
-
-    def _of_file(self) -> str:
+    def read() -> str:
         try:
-            return Path(str(self.path)).read_text("utf-8").strip()
-        except (OSError, ValueError) as error:
+            found = token()
+        except Exception as error:
             raise ConfigurationError(
-                f"The access token can't be read from {str(self.path)!r}: {error}"
+                f"'token' returned no access token: {type(error).__name__}: {error}"
             ) from error
+        return _checked_secret(found, "What 'token' returned")
+
+    return read
 
 
 def _checked_secret(value: object, where: str) -> str:
-    if not isinstance(value, str) or not 1 <= len(value) <= MOST_SECRET:
+    text = value.strip() if isinstance(value, str) else ""  # a file's text ends with a new line
+    if not 1 <= len(text) <= MOST_SECRET:
         raise ConfigurationError(
             f"{where} is not an access token: it must be a string of 1 to {MOST_SECRET} characters."
         )
-    if not value.isascii() or not value.isprintable() or " " in value:
+    if not text.isascii() or not text.isprintable() or " " in text:
         raise ConfigurationError(f"{where} has characters that an access token can't have.")
-    return value
+    return text
 
 
-def tls_of(
-    verify: bool | str | ssl.SSLContext, cert: str | Sequence[str] | None
-) -> bool | ssl.SSLContext:
-    """httpx' ``verify``.
-
-    ``cert`` is the path of a client certificate with its key, or both paths (and the key's
-    password). Raises :class:`ConfigurationError`.
-    """
-    if isinstance(verify, ssl.SSLContext) or (isinstance(verify, bool) and cert is None):
+def _tls_of(verify: bool | str | ssl.SSLContext) -> bool | ssl.SSLContext:
+    """What httpx takes for ``verify``. Raises :class:`ConfigurationError`."""
+    if isinstance(verify, bool | ssl.SSLContext):
         return verify
     try:
-        context = ssl.create_default_context(cafile=None if verify is True else _path(verify))
-        if verify is False:
-            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        if cert is not None:
-            context.load_cert_chain(*([cert] if isinstance(cert, str) else cert))
+        return ssl.create_default_context(cafile=os.fspath(verify))
     except (OSError, TypeError, ValueError) as error:
         raise ConfigurationError(
-            f"TLS can't be set up with verify={verify!r} and the client certificate given: {error}"
+            f"'verify' must be True, False, the path of a file of certificates or an SSLContext, "
+            f"not {verify!r}: {error}"
         ) from error
-    return context
-
-
-def _path(verify: object) -> str | None:
-    if verify is False:
-        return None
-    if not isinstance(verify, (str, os.PathLike)):
-        raise TypeError("'verify' must be True, False, a path or an SSLContext")
-    return os.fspath(verify)

@@ -26,10 +26,8 @@ from ..core.source import Source
 from ..remote.link import (
     HttpLink,
     LinkOptions,
-    Pin,
     Refused,
     number_of,
-    other_installation,
     shows_link_options,
     way_out,
 )
@@ -39,9 +37,7 @@ from ..remote.link import (
 class HttpSource(Source):
     """Segments from the services at ``base_urls``. Thread-safe.
 
-    For the options see :class:`HttpLink`. All services must have the same databases: segments
-    of another database are refused. ``installation``, if given, is the one that
-    ``GET tags/<tag>/segment`` of the service returns.
+    For the options see :class:`HttpLink`.
 
     Raises :class:`ConfigurationError` for options that can't work.
     """
@@ -57,11 +53,6 @@ class HttpSource(Source):
     ) -> None:
         self._link = HttpLink(base_urls, clock=clock, **link)
         self._loader = Loader("idgen-http")
-        self._start_over()
-
-    def _start_over(self) -> None:
-        self._pins: dict[str, Pin] = {}
-        """By tag, since a router may spread the tags over databases."""
         self._most = LONGEST_STEP
         """Most ids that the service lends in one segment."""
 
@@ -78,33 +69,33 @@ class HttpSource(Source):
         """
         if floor > MAX_ID:
             raise self._exhausted(check_tag(tag))
-        pin = self._pin(check_tag(tag))
+        body = {"tag": check_tag(tag), "floor": str(floor), "times": demand.times}
+        if demand.granted is not None:
+            body["granted"] = str(demand.granted)
         try:
-            body = self._ask(pin, tag, floor, demand, min(demand.at_least, self._most))
+            answer = self._ask(tag, {**body, "at_least": min(demand.at_least, self._most)})
         except Refused as error:
             if "at_least" not in error.body:
                 raise self._refusal(tag, error) from error
-            body = self._again(pin, tag, floor, demand)
-        return self._granted(pin, tag, floor, body)
+            # One step: the answer has the service's limit.
+            answer = self._asked(tag, {**body, "at_least": 1})
+        return self._granted(tag, floor, answer)
 
     def owner(self, tag: str, *, max_age: float = 0.0) -> str:  # noqa: ARG002
         """See :meth:`Source.owner`. "" if no service answers.
 
         Raises :class:`ConfigurationError` where the services have different databases.
         """
+        what = _words_for(check_tag(tag))
         try:
-            pin = self._pin(check_tag(tag))
-            return pin.installation or self._agreed(pin, tag)
+            if self._link.installation_of(what) is None:
+                self._ask(tag)
         except (SegmentUnavailable, Refused):
             return ""
+        return self._link.installation_of(what) or ""
 
     def check_access(self, tag: str) -> None:
-        pin = self._pin(check_tag(tag))
-        try:
-            answer = self._link.ask(path_of(tag), None, unavailable=SegmentUnavailable)
-        except Refused as error:
-            raise self._refusal(tag, error) from error
-        _check_owner(pin, tag, answer.body)
+        self._asked(check_tag(tag))
 
     def probes(self) -> Mapping[str, Callable[[], None]]:
         """By service, a function that raises unless it answers. One service is enough."""
@@ -112,7 +103,7 @@ class HttpSource(Source):
 
     def abandon(self) -> None:
         """Drop what a forked child inherited."""
-        # Keeps the installation of the ids: the floors stay, too.
+        # The link still knows whose ids these were: the floors stay, too.
         self._link.abandon()
         self._loader.forget()
 
@@ -122,40 +113,18 @@ class HttpSource(Source):
 
     # --------------------------------------------------------------------------------
 
-    def _ask(
-        self, pin: Pin, tag: str, floor: int, demand: Demand, at_least: int
-    ) -> Mapping[str, Any]:
-        body = {"tag": tag, "floor": str(floor), "at_least": at_least, "times": demand.times}
-        if demand.granted is not None:
-            body["granted"] = str(demand.granted)
-        if pin.installation is not None:
-            body["installation"] = pin.installation
-        return self._link.ask(path_of(tag), body, unavailable=SegmentUnavailable).body
+    def _ask(self, tag: str, body: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
+        return self._link.ask(
+            path_of(tag), body, of=_words_for(tag), unavailable=SegmentUnavailable
+        ).body
 
-    def _again(self, pin: Pin, tag: str, floor: int, demand: Demand) -> Mapping[str, Any]:
-        """Ask for one step only, after a refusal: the answer has the service's limit."""
+    def _asked(self, tag: str, body: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
         try:
-            return self._ask(pin, tag, floor, demand, 1)
+            return self._ask(tag, body)
         except Refused as error:
             raise self._refusal(tag, error) from error
 
-    def _pin(self, tag: str) -> Pin:
-        found = self._pins.get(tag)
-        if found is None:
-            pin = Pin(self._link.installation)
-            if len(self._link.base_urls) > 1:
-                self._agreed(pin, tag)
-            found = self._pins.setdefault(tag, pin)
-        return found
-
-    def _agreed(self, pin: Pin, tag: str) -> str:
-        """Check that all services that answer lend the same ids, before the first fetch."""
-        for body in self._link.each(path_of(tag)):
-            _check_owner(pin, tag, body)
-        return pin.installation or ""
-
-    def _granted(self, pin: Pin, tag: str, floor: int, body: Mapping[str, Any]) -> Segment:
-        _check_owner(pin, tag, body)
+    def _granted(self, tag: str, floor: int, body: Mapping[str, Any]) -> Segment:
         try:
             segment = _segment(tag, floor, body)
             self._most = number_of(body, "max_segment", least=1)
@@ -171,11 +140,6 @@ class HttpSource(Source):
             return self._exhausted(tag)
         if error.code == "paused":
             return TagPaused(tag)
-        if error.code == "installation_mismatch":
-            body = error.body
-            return other_installation(
-                f"tag {tag!r}", body.get("expected"), body.get("installation")
-            )
         if error.status == 400 and error.code == "invalid_tag":
             return InvalidTag(tag, f"the service refuses it ({error.detail})")
         kind = SegmentRefused if error.is_final else SegmentUnavailable
@@ -203,5 +167,5 @@ def _segment(tag: str, floor: int, body: Mapping[str, Any]) -> Segment:
     return Segment(tag, start, stop, step, number_of(body, "delta", least=1, most=MAX_ID))
 
 
-def _check_owner(pin: Pin, tag: str, body: Mapping[str, Any]) -> None:
-    pin.check(body.get("installation"), f"tag {tag!r}", unavailable=SegmentUnavailable)
+def _words_for(tag: str) -> str:
+    return f"tag {tag!r}"

@@ -470,9 +470,29 @@ BREAKS = (
         "a client takes ids of two databases",
         "L8",
         "django_idgen/remote/link.py",
-        "        if found != ours:\n            raise other_installation",
-        "        if not found:\n            raise other_installation",
+        "        if found != ours:\n            raise _other_installation",
+        "        if not found:\n            raise _other_installation",
         ("tests/remote/test_wrong_answers.py::test_a_database_that_comes_later_is_refused_too",),
+    ),
+    Break(
+        "a client of several services takes ids of whichever database answers first",
+        "I1",
+        "django_idgen/remote/link.py",
+        "        if not self._expected and len(self.base_urls) > 1:",
+        "        if not self._expected and not self.base_urls:",
+        (
+            "tests/remote/test_wrong_answers.py::test_a_second_database_is_refused_before_the_first_id",
+        ),
+    ),
+    Break(
+        "a client takes ids of an installation that it was not told",
+        "I1",
+        "django_idgen/remote/link.py",
+        "        if self._expected and found not in self._expected:",
+        "        if self._expected and not found:",
+        (
+            "tests/remote/test_wrong_answers.py::test_a_second_database_is_refused_before_the_first_id",
+        ),
     ),
     Break(
         "a client takes an answer that is not that of its request",

@@ -34,6 +34,7 @@ from django_idgen.process.factory import (
 from django_idgen.settings.config import SettingsError, read_settings
 from django_idgen.testing import no_registry
 
+HTTP = {"BACKEND": "django_idgen.sources.http.HttpSource"}
 SHARDED = {"BACKEND": "django_idgen.contrib.sharding.ShardedSource"}
 
 
@@ -212,6 +213,10 @@ REFUSED: list[tuple[Any, list[str]]] = [
     ({"SEGMENTS": {"OPTIONS": {"segment_duration": 0}}}, ["segment_duration", "0"]),
     ({"SEGMENTS": {"OPTIONS": {"idle_after": "900"}}}, ["idle_after", "'900'"]),
     ({"SEGMENTS": {"OPTIONS": {"longest_step": 1_000_001}}}, ["longest_step", "1000001"]),
+    (
+        {"SEGMENTS": {"SOURCE": {**HTTP, "OPTIONS": {"base_urls": "http://a/", "token_env": "B"}}}},
+        ["has the key 'token_env'", "removed", "os.environ"],
+    ),
     (
         {"SEGMENTS": {"OPTIONS": {"longest_chain": 8}}},
         ["IDGEN['SEGMENTS']['OPTIONS'] has the key 'longest_chain'", "removed", "Leave it out"],

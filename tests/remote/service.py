@@ -16,6 +16,7 @@ from django.test.testcases import QuietWSGIRequestHandler
 
 from django_idgen.rest.authentication import TOKENS
 from django_idgen.rest.tokens import KnownToken
+from django_idgen.sources.http import HttpSource
 
 SECRET = "idgen_a-secret-of-the-tests-that-opens-everything"
 EVERYTHING = KnownToken(1, "tests", tags=("*",), generators=("*",), leases=("*",), expires_at=None)
@@ -77,3 +78,12 @@ def service(idgen: dict[str, Any]) -> Iterator[str]:
         serving() as url,
     ):
         yield url
+
+
+def installation_of(url: str) -> str:
+    """The installation that the service at ``url`` lends for."""
+    source = HttpSource(base_urls=url, token=SECRET, timeout=60)
+    try:
+        return source.owner("orders")
+    finally:
+        source.close()

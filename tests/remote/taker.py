@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 from django_idgen.client import Client
@@ -24,7 +25,9 @@ def main(path: str, count: int) -> None:
     urls = os.environ["TAKER_URLS"].split()
     until = time.monotonic() + PATIENCE
     enough = Path(f"{path}.enough")
-    with Client(urls, token_env="TAKER_TOKEN", timeout=2, wait=1) as client, open(path, "a") as out:
+    options = {"installation": os.environ["TAKER_INSTALLATION"], "timeout": 2, "wait": 1}
+    token = partial(os.getenv, "TAKER_TOKEN")
+    with Client(urls, token=token, **options) as client, open(path, "a") as out:
         takes = {
             "ids": client.next_ids,
             "tag": client.segments["orders"].next_ids,

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,7 +36,7 @@ from tests.segment_tools import in_child
 from tests.server_tools import at_once, unreachable
 
 from .scripted import Wire, wire
-from .service import SECRET, service
+from .service import SECRET, installation_of, service
 
 STEP = 20
 LOSSES = {"cut": 30.0, "half": 30.0, "silent": 1.0, "drip": 1.0}
@@ -125,7 +126,8 @@ def test_a_lost_answer_is_a_lost_grant(postgres: str, url: str, wired: Wire, mod
 
 def test_after_a_lost_answer_another_address_is_asked_first(wired: Wire, url: str) -> None:
     """The call itself fails, as its grant may exist; the next one does not go there again."""
-    source = HttpSource(base_urls=[wired.url, url], token=SECRET, timeout=30)
+    owner = installation_of(url)
+    source = HttpSource(base_urls=[wired.url, url], installation=owner, token=SECRET, timeout=30)
     held = source.fetch("t")
     wired.mode = "cut"
     with pytest.raises(SegmentUnavailable):
@@ -343,13 +345,14 @@ def test_a_connection_that_the_server_closed_loses_nothing(url: str) -> None:
 def test_a_hung_service_holds_up_no_other_tag_for_long(url: str, wired: Wire) -> None:
     """A request under way at a silent address ends by itself; meanwhile others go elsewhere."""
     wired.mode = "silent"
-    link = HttpLink([wired.url, url], token=SECRET, timeout=1)
+    owner = installation_of(url)
+    link = HttpLink([wired.url, url], installation=owner, token=SECRET, timeout=1)
+    asking = partial(link.ask, unavailable=SegmentUnavailable)
     with pytest.raises(SegmentUnavailable):
-        link.ask("tags/a/segment", {"tag": "a"}, unavailable=SegmentUnavailable)
+        asking("tags/a/segment", {"tag": "a"}, of="tag 'a'")
     link._timeout = 30  # which those that are answered may take
-    answer = link.ask("tags/b/segment", {"tag": "b"}, unavailable=SegmentUnavailable)
-    assert answer.body["start"] == "1"
-    assert link.ask(leases_path("default"), unavailable=SegmentUnavailable).body["workers"]
+    assert asking("tags/b/segment", {"tag": "b"}, of="tag 'b'").body["start"] == "1"
+    assert asking(leases_path("default"), of="worker ids").body["workers"]
     link.close()
 
 

@@ -30,7 +30,7 @@ from tests.faults.processes import (
 from tests.server_tools import send, stop_between_transactions
 from tests.tiers import LONG, long
 
-from .service import SECRET
+from .service import SECRET, installation_of
 
 IDGEN = {
     "REST": {"make_tags": True},
@@ -60,7 +60,10 @@ def taking(
     site: Site, name: str, urls: list[str], batches: int = 5
 ) -> Iterator[tuple[Running, Path]]:
     """A client that takes ids until so many batches came after :func:`finish`."""
-    site.environment.update(TAKER_URLS=" ".join(urls), TAKER_TOKEN=SECRET)
+    installation = installation_of(urls[0])
+    site.environment.update(
+        TAKER_URLS=" ".join(urls), TAKER_TOKEN=SECRET, TAKER_INSTALLATION=installation
+    )
     path = site.directory / name
     path.touch()
     argv = (sys.executable, "-m", "tests.remote.taker", str(path), str(batches))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -32,7 +33,7 @@ UNAVAILABLE = {"source": SegmentUnavailable, "leases": RegistryUnavailable}
 
 
 def adapter(kind: str, urls: str | list[str], **options: Any) -> HttpSource | HttpLeases:
-    options = {"base_urls": urls, "token": SECRET, **options}
+    options = {"base_urls": urls, "installation": "one", "token": SECRET, **options}
     if kind == "source":
         return HttpSource(**options)
     leases = {"BACKEND": BACKENDS["leases"], "OPTIONS": options}
@@ -111,7 +112,7 @@ def test_one_that_hangs_is_given_up_in_time(kind: str) -> None:
 def test_a_token_that_can_t_be_read_is_told(kind: str) -> None:
     """Without it no id can be had."""
     with pytest.raises(ConfigurationError, match="IDGEN_TEST_NO_SUCH_TOKEN"):
-        ask(kind, closed_url(), token=None, token_env="IDGEN_TEST_NO_SUCH_TOKEN")
+        ask(kind, closed_url(), token=lambda: os.environ["IDGEN_TEST_NO_SUCH_TOKEN"])
 
 
 def _saying(said: Said) -> Script:
@@ -123,7 +124,8 @@ def _saying(said: Said) -> Script:
 
 def ready(urls: list[str], monkeypatch: pytest.MonkeyPatch) -> health.Readiness:
     monkeypatch.setattr(health, "_probes", Probes())
-    source = {"BACKEND": BACKENDS["source"], "OPTIONS": {"base_urls": urls, "token": SECRET}}
+    options = {"base_urls": urls, "installation": "one", "token": SECRET}
+    source = {"BACKEND": BACKENDS["source"], "OPTIONS": options}
     with override_settings(IDGEN={"SEGMENTS": {"SOURCE": source}}):
         return health.readiness(max_age=0, within=PATIENCE)
 
