@@ -135,12 +135,15 @@ class NumberFile:
         except FileNotFoundError:
             return False
 
-    def peek(self) -> int:
-        """The first number; 0 if there is none or it is damaged. Needs no lock."""
+    def peek(self) -> int | None:
+        """The first number, 0 if it is new; None if it can't be read. Needs no lock."""
         try:
-            return int(self.path.read_bytes().split()[0])
-        except (OSError, ValueError, IndexError):
+            content = self.path.read_bytes()
+            return int(content.split()[0]) if content else 0
+        except FileNotFoundError:
             return 0
+        except (OSError, ValueError, IndexError):
+            return None
 
     def read(self) -> tuple[int, ...]:
         """The numbers in the locked file; all 0 if it is new.

@@ -215,7 +215,7 @@ class _HostStore(Store):
             file = self._lock_one(held, holder, avoid)
             try:
                 fence = 0 if file.mark() else file.high_water()
-                highest = max(each.peek() for each in self._files())
+                highest = max(each.peek() or 0 for each in self._files())
                 book = FileBook(
                     self._namespace, [file], self._reading(), fence=fence, highest=highest
                 )

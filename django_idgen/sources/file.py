@@ -88,7 +88,7 @@ class FileSource(Source):
 
     def is_new(self, tag: str) -> bool:
         """Whether nothing of ``tag`` was granted."""
-        return all(file.peek() <= 1 for file in self._files(tag))
+        return all(file.peek() in (0, 1) for file in self._files(tag))
 
     def _files(self, tag: str) -> list[NumberFile]:
         path = self._directory / file_name(check_tag(tag))
