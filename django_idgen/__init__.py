@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .process.handlers import generators, next_id, segments
+    from .process.maps import generators, next_id, segments
 
 __version__ = "1.0.0b1"
 __all__ = ["generators", "next_id", "segments"]
@@ -23,9 +23,9 @@ __all__ = ["generators", "next_id", "segments"]
 
 def __getattr__(name: str) -> object:
     if name in __all__:
-        from .process import handlers
+        from .process import maps
 
-        value: object = getattr(handlers, name)
+        value: object = getattr(maps, name)
         globals()[name] = value
         return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

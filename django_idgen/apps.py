@@ -19,7 +19,7 @@ class IdgenConfig(AppConfig):
         from . import checks, signals
         from .db import sqlite
         from .ops.tags import loaded
-        from .process import handlers, lifecycle
+        from .process import lifecycle, maps
         from .strings import registration
 
         checks.register()
@@ -27,13 +27,13 @@ class IdgenConfig(AppConfig):
         sqlite.watch()
         lifecycle.watch()
         signals.connect_logging()
-        handlers.import_backends_if_prefork()
+        maps.import_backends_if_prefork()
         registration.register_installed()
         loaded.watch()
         _start_metrics()
         pre_migrate.connect(_before_migrate, sender=self, dispatch_uid="django_idgen")
         post_migrate.connect(_after_migrate, sender=self, dispatch_uid="django_idgen")
-        setting_changed.connect(handlers.on_setting_changed, dispatch_uid="django_idgen")
+        setting_changed.connect(maps.on_setting_changed, dispatch_uid="django_idgen")
 
 
 def _before_migrate(**kwargs: Any) -> None:
@@ -56,12 +56,12 @@ def _after_migrate(**kwargs: Any) -> None:
 def _start_metrics() -> None:
     """Count from the start where metrics are on, even without a request."""
     from .core.errors import ConfigurationError
-    from .process import handlers
+    from .process import maps
     from .settings import are_metrics_wanted
 
     # The checks report what is wrong or missing.
     with suppress(ConfigurationError, ImportError):
-        if are_metrics_wanted() and handlers.current_settings().metrics is not None:
+        if are_metrics_wanted() and maps.current_settings().metrics is not None:
             from .ops.metrics.exporter import start
 
             start()

@@ -54,7 +54,7 @@ from django.utils.module_loading import import_string
 
 from .core.errors import ConfigurationError
 from .fields.base import GeneratedOnSave, id_held_by
-from .process.handlers import wiring
+from .process.maps import wiring
 from .settings import SettingsError
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from .core.generator import Generator
 from .core.layout import BitLayout
 from .core.segment import MAX_ID, check_tag
 from .leases.memory import MemoryLeases, MemoryMarks
-from .process.handlers import generators, segments
+from .process.maps import generators, segments
 from .settings.config import DEFAULT_ALIAS, LEASE_OPTIONS, SettingsError, read_settings
 
 if TYPE_CHECKING:

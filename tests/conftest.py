@@ -161,9 +161,9 @@ def no_tags(db: None) -> None:
     Their tables are left out of a flush, or ids would come again.
     """
     from django_idgen.models import LeafAlloc
-    from django_idgen.process import handlers
+    from django_idgen.process import maps
 
-    handlers.reset()
+    maps.reset()
     LeafAlloc.objects.all().delete()
 
 

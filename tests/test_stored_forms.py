@@ -26,7 +26,7 @@ from django_idgen.core.errors import (
 )
 from django_idgen.db.connection import home_of
 from django_idgen.models import Installation, LeafAlloc, NamespaceRecord, WorkerLease
-from django_idgen.process import handlers
+from django_idgen.process import maps
 from django_idgen.sources.file import FileSource
 from tests.places import place
 
@@ -41,9 +41,9 @@ def shop(place: str) -> Iterator[str]:
     """A database that has given out an id of each kind; the process has ended."""
     segments["orders"].next_id()
     generators["default"].next_id()
-    handlers.reset()
+    maps.reset()
     yield place
-    handlers.reset()
+    maps.reset()
 
 
 def refused(protocol: object, error: type[IdgenError] = ConfigurationError) -> Any:
@@ -115,13 +115,13 @@ def test_the_mark_of_a_static_worker_id(tmp_path: Path, protocol: object) -> Non
     idgen = with_leases("django_idgen.leases.static.StaticLeases", worker=3, directory=tmp_path)
     with override_settings(IDGEN=idgen):
         generators["default"].next_id()
-        handlers.reset()
+        maps.reset()
         (mark,) = tmp_path.glob("*.mark")
         text = rewritten(mark, protocol)
         with refused(protocol, RegistryUnavailable):
             generators["default"].next_id()
         assert mark.read_text() == text
-        handlers.reset()
+        maps.reset()
 
 
 @pytest.mark.parametrize("protocol", [*OTHERS, "1b", None])
@@ -137,13 +137,13 @@ def test_a_checkpoint(shop: str, tmp_path: Path, protocol: object) -> None:
     )
     with override_settings(IDGEN=idgen):
         generators["default"].next_id()
-        handlers.reset()
+        maps.reset()
         (kept,) = tmp_path.glob("*.lease")
         text = rewritten(kept, protocol)
         with refused(protocol, RegistryUnavailable):
             generators["default"].next_id()
         assert kept.read_text() == text
-        handlers.reset()
+        maps.reset()
 
 
 @pytest.mark.parametrize("form", ["v2 17\n", "{}", "0" * 21 + "17", "\0" * 42])

@@ -17,7 +17,7 @@ from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.db.installation import DatabaseOwner
 from django_idgen.db.redis_client import raw_client
 from django_idgen.models import Installation
-from django_idgen.process import handlers, lifecycle
+from django_idgen.process import lifecycle, maps
 from tests import warm
 from tests.server_tools import ROOT, execute_apart
 
@@ -70,7 +70,7 @@ def forget_redis(redis: str, *aliases: str) -> None:
 
 def source() -> Any:
     """The source of this process' segments."""
-    return handlers.segments.allocator().source
+    return maps.segments.allocator().source
 
 
 def killed_while_waiting(alias: str, code: str, lock: str) -> None:

@@ -34,7 +34,7 @@ from ..core.errors import IdgenError
 from ..models import LeafAlloc, SegmentHistory
 from ..ops.tags.edits import insert_tag_row
 from ..ops.tags.outlook import TagOutlook
-from ..process.handlers import current_settings
+from ..process.maps import current_settings
 from ..settings import SettingsError
 from . import tag_changes
 from .base import SafeChangeList, TableAdmin, ViewOnlyAdmin, badge, database_of, labelled

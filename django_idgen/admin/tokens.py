@@ -26,7 +26,7 @@ from django.views.decorators.debug import sensitive_variables
 
 from ..core.segment import MAX_ID
 from ..models import AccessToken
-from ..process.handlers import current_settings
+from ..process.maps import current_settings
 from ..rest.tokens import (
     living_tokens,
     replace_living_token,

@@ -23,7 +23,7 @@ from django.utils.translation import gettext_lazy
 from ..core.errors import IdgenError
 from ..core.inspection import WorkerEntry, WorkerMap, WorkerState
 from ..models import WorkerLease
-from ..process.handlers import current_settings, generator_settings
+from ..process.maps import current_settings, generator_settings
 from ..settings import SettingsError
 from .base import ViewOnlyAdmin
 from .text import clock_offset_text, error_text, layout_text, seconds_text

@@ -18,7 +18,7 @@ from ..core.generator import Generator
 from ..core.options import check_text, check_whole
 from ..core.segment import check_tag
 from ..db.dialects import aware_moment
-from ..process.handlers import segments
+from ..process.maps import segments
 
 PERIODS: Final = {"day": "%Y-%m-%d", "month": "%Y-%m", "year": "%Y"}
 """The ``strftime()`` format of each period, in tags and in numbers."""

@@ -36,7 +36,7 @@ from django.utils.translation import gettext_lazy as _
 from ..core.encoding import ScrambledForm, TextForm
 from ..core.errors import InvalidTag
 from ..core.segment import check_tag
-from ..process.handlers import current_settings, generators, segments
+from ..process.maps import current_settings, generators, segments
 from ..settings import SettingsError
 from .base import GeneratedAuto, GeneratedOnSave
 from .lookups import Created

@@ -33,7 +33,7 @@ from django.utils import timezone
 from ..core.clock import MAX_UNIX_US
 from ..core.errors import LayoutError, TimeOutOfRange
 from ..core.segment import MAX_ID
-from ..process.handlers import generator_settings
+from ..process.maps import generator_settings
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper

@@ -33,7 +33,7 @@ from ..core.errors import ConfigurationError, RegistryUnavailable
 from ..core.errors import LeaseExpired as Expired
 from ..core.keeper import LeaseKeeper
 from ..db.transactions import never_atomic
-from ..process import handlers
+from ..process import maps
 from .probes import Outcome, Probe, Probes
 
 RETRY_AFTER = "5"
@@ -131,7 +131,7 @@ def readiness(*, max_age: float = MAX_AGE, within: float = WITHIN) -> Readiness:
     ``max_age`` and ``within``: see :meth:`.Probes.outcomes`.
     """
     try:
-        of_source = handlers.segments.allocator().source.probes()
+        of_source = maps.segments.allocator().source.probes()
         keepers = _keepers_in_use()
         of_generators = {alias: keeper.registry.probes() for alias, keeper in keepers.items()}
     except (ConfigurationError, ImportError) as error:
@@ -151,7 +151,7 @@ def _keepers_in_use() -> dict[str, LeaseKeeper]:
     """The keepers of the generators that ids were asked of."""
     return {
         alias: made.keeper
-        for alias, made in handlers.generators.made().items()
+        for alias, made in maps.generators.made().items()
         if made.keeper and (made.keeper.lease or made.keeper.trouble)
     }
 

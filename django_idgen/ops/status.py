@@ -46,7 +46,7 @@ from ..db.connection import home_connection, place_of
 from ..db.dialects import aware_moment
 from ..db.tables import is_missing, missing_columns, missing_tables, with_way_out
 from ..models import LeafAlloc
-from ..process import handlers
+from ..process import maps
 from ..process.factory import lease_databases, registry_kind
 from ..process.tags import is_row_of, source_behind_pool, source_in_use
 from ..settings.config import GeneratorSettings
@@ -80,9 +80,9 @@ def status(
 
     Raises :class:`SettingsError`.
     """
-    settings = handlers.current_settings()
+    settings = maps.current_settings()
     for alias in generators or ():
-        handlers.generator_settings(alias)  # raises for an unknown one
+        maps.generator_settings(alias)  # raises for an unknown one
     entries = [
         each
         for alias, each in settings.generators.items()

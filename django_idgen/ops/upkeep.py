@@ -42,7 +42,7 @@ from ..db.connection import Place, own_connection, place_of
 from ..db.tables import is_missing
 from ..db.transactions import Transactions
 from ..models import LeafAlloc
-from ..process.factory import registries
+from ..process.maps import registries
 from ..process.tags import source_behind_pool, source_in_use
 from ..settings.config import GeneratorSettings, read_settings
 from ..sources import history

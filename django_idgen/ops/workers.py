@@ -26,8 +26,9 @@ from ..core.registry import Registry
 from ..db.dialects import aware_moment
 from ..db.tables import is_missing
 from ..models import NamespaceRecord, WorkerLease
-from ..process import handlers
-from ..process.factory import registries, registry_kind
+from ..process import maps
+from ..process.factory import registry_kind
+from ..process.maps import registries
 from ..settings.config import GeneratorSettings
 
 
@@ -39,7 +40,7 @@ def worker_map(alias: str) -> WorkerMap:
     Raises :class:`SettingsError` for an unknown alias, :class:`RegistryUnavailable` if the
     registry does not answer, and :class:`NotSeenFromHere`.
     """
-    entry = handlers.generator_settings(alias)
+    entry = maps.generator_settings(alias)
     found = _registry_in_use(entry).inspect()
     return drawn(alias, registry_kind(entry.leases), entry.layout.workers, found)
 
@@ -56,7 +57,7 @@ def release_worker(alias: str, worker: int, lease: str | None = None) -> bool:
 
     Raises as :func:`worker_map`, and :class:`WorkerOutOfRange`.
     """
-    entry = handlers.generator_settings(alias)
+    entry = maps.generator_settings(alias)
     return _registry_in_use(entry).free(_checked(entry, worker), lease)
 
 
@@ -66,14 +67,14 @@ def who_held(alias: str, worker: int, tick: int) -> InspectedMark | None:
     ``None`` for any other tick. A registry stores the last lease of each worker id; the log has
     the earlier ones (``lease_acquired``). Raises as :func:`release_worker`.
     """
-    entry = handlers.generator_settings(alias)
+    entry = maps.generator_settings(alias)
     found = _registry_in_use(entry).inspect([_checked(entry, worker)])
     return next((each for each in found.marks if each.mark.start <= tick < each.mark.until), None)
 
 
 def _registry_in_use(entry: GeneratorSettings) -> Registry:
     # The generator's own, if there is one: a registry in memory only knows what itself lent.
-    made = handlers.generators.made().get(entry.alias)
+    made = maps.generators.made().get(entry.alias)
     return made.keeper.registry if made and made.keeper else registries[entry.alias]
 
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from django.core.signals import setting_changed
 from django.db import connections
 
 from ..core.errors import ConfigurationError
 from ..core.layout import BitLayout
 from ..core.lease import Namespace, process_label
-from ..core.loader import PerProcess
 from ..core.registry import Registry
 from ..core.segment_generator import SegmentAllocator
 from ..settings.config import (
@@ -29,11 +26,8 @@ from ..settings.config import (
     read_settings,
 )
 from ..signals import emit
-from . import lifecycle
-from .handlers import AliasMap, current_settings
 
 __all__ = [
-    "RegistryMap",
     "build_allocator",
     "build_generator",
     "build_namespace",
@@ -42,7 +36,6 @@ __all__ = [
     "import_backends",
     "lease_databases",
     "read_settings",
-    "registries",
     "registry_kind",
 ]
 
@@ -173,54 +166,6 @@ def registry_kind(leases: BackendSettings) -> str:
 def _ticks(seconds: float, layout: BitLayout) -> int:
     # Rounded up: a window is at least a tick.
     return -(-int(seconds * 1_000_000) // layout.tick_us)
-
-
-# --- registries that hold no worker id of this process ----------------------------------
-
-
-class RegistryMap(AliasMap[Registry], PerProcess):
-    """``registries[alias]``: what a process inspects, looks after and lends on from.
-
-    Unlike a generator's own registry it holds no grant of this process. A registry that is kept
-    knows its Redis, and so can be asked while the database is down. It follows changes of the
-    settings. Raises :class:`KeyError` for an unknown alias.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._pid = os.getpid()
-        lifecycle.register(close=self.close, forget=self.forget)
-        setting_changed.connect(self._on_setting_changed)
-
-    def __getitem__(self, alias: str) -> Registry:
-        self.check_process()
-        return super().__getitem__(alias)
-
-    def build(self, alias: str) -> Registry:
-        return self.open(current_settings().generators[alias])
-
-    def open(self, entry: GeneratorSettings) -> Registry:
-        """Make a new registry. Raises :class:`SettingsError`."""
-        registry = build_registry(entry)
-        registry.lend_on()  # the clocks of those it lends to are not this host's
-        return registry
-
-    def end(self, alias: str, made: Registry) -> None:  # noqa: ARG002
-        made.close()
-
-    def drop_inherited(self, made: Registry) -> None:
-        made.abandon()
-
-    def forget(self) -> None:
-        super().forget()
-        self._pid = os.getpid()
-
-    def _on_setting_changed(self, *, setting: str, **_kwargs: Any) -> None:
-        if setting in {"IDGEN", "DATABASES", "CACHES"}:
-            self.close()
-
-
-registries = RegistryMap()
 
 
 def lease_databases() -> dict[str, list[GeneratorSettings]]:

@@ -22,7 +22,7 @@ from ..db.connection import Place, home_connection, place_of
 from ..db.rows import read_first, read_values, rows_of
 from ..db.tables import is_missing, missing_columns
 from ..models import LeafAlloc
-from . import handlers
+from . import maps
 
 if TYPE_CHECKING:
     from ..core.source import Source
@@ -141,12 +141,12 @@ def half_migrated(alias: str, error: Exception) -> SegmentUnavailable | None:
 
 def source_in_use() -> Source:
     """The segment source, or the pool in front of it."""
-    return handlers.segments.allocator().source
+    return maps.segments.allocator().source
 
 
 def source_behind_pool() -> Any:
     """The segment source, without the pool in front of it."""
-    return handlers.segments.allocator().source.behind
+    return maps.segments.allocator().source.behind
 
 
 def source_of_tags() -> Any:
@@ -189,7 +189,7 @@ def _row(alias: str, tag: str) -> LeafAlloc | None:
 
 
 def _unwritten(tag: str, max_id: int) -> LeafAlloc:
-    step = handlers.current_settings().segments.default_step
+    step = maps.current_settings().segments.default_step
     return LeafAlloc(
         biz_tag=tag, max_id=max_id, step=step, description="", update_time=timezone.now()
     )
@@ -236,7 +236,7 @@ def check_made(tag: str) -> None:
 
 def _check_in_databases(tag: str) -> None:
     if find_tag(tag) is None:
-        known = set(handlers.segments.fields)
+        known = set(maps.segments.fields)
         for alias in tag_databases():
             known.update(tag for (tag,) in read_values(rows_of(LeafAlloc, alias), "pk"))
         like = " or ".join(map(repr, get_close_matches(tag, known)))

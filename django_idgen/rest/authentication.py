@@ -31,7 +31,7 @@ from rest_framework.throttling import BaseThrottle, SimpleRateThrottle
 
 from ..core.bounded import keep_newest
 from ..core.clock import SYSTEM_CLOCK, Clock
-from ..process.handlers import current_settings
+from ..process.maps import current_settings
 from .failures import Refusal, log_database
 from .tokens import PREFIX, KnownToken, digest_of, find_token
 

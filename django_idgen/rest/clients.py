@@ -23,7 +23,7 @@ from ..core.lease import OLD_CLIENTS
 from ..core.registry import Registry
 from ..db.connection import place_of
 from ..db.installation import DatabaseOwner
-from ..process.handlers import current_settings
+from ..process.maps import current_settings
 from ..signals import emit
 from .tokens import KnownToken
 

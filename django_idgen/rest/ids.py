@@ -29,7 +29,7 @@ from ..core.errors import IdgenError, InvalidId
 from ..core.generator import MAX_BATCH
 from ..core.segment import MAX_ID
 from ..ops.decoding import layout_document, parts_document
-from ..process.handlers import current_settings, generators, segments
+from ..process.maps import current_settings, generators, segments
 from ..settings import DEFAULT_ALIAS
 from .authentication import TOKENS, Caller, ids_throttles, secret_of
 from .base import NEVER_CACHED, IdgenView, has_unmeasured_body

@@ -17,7 +17,7 @@ from ..db.tables import is_missing
 from ..models import WorkerLease
 from ..ops.workers import entries_from_rows, release_worker, worker_map
 from ..process.factory import lease_databases
-from ..process.handlers import current_settings
+from ..process.maps import current_settings
 from .base import ManagementView
 from .failures import Refusal
 from .serializers import (

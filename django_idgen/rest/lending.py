@@ -51,8 +51,7 @@ from ..core.segment import LONGEST_STEP, MAX_ID, Demand, Segment
 from ..core.segment_generator import SegmentAllocator
 from ..core.source import Source
 from ..ops.tags.change_log import record
-from ..process.factory import registries
-from ..process.handlers import current_settings, segments
+from ..process.maps import current_settings, registries, segments
 from ..process.tags import find_tag, source_behind_pool
 from ..signals import lease_acquired, log_event
 from .authentication import CallerThrottle, ids_throttles

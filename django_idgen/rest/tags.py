@@ -31,7 +31,7 @@ from ..db.rows import is_any, rows_of
 from ..models import LeafAlloc
 from ..ops.tags import edits as tag_edits
 from ..ops.tags.change_log import Change, record
-from ..process.handlers import current_settings, segments
+from ..process.maps import current_settings, segments
 from ..process.tags import (
     Tag,
     find_tag,

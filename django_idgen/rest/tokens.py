@@ -22,7 +22,7 @@ from django.views.decorators.debug import sensitive_variables
 
 from ..core.errors import IdgenError
 from ..models import LONGEST_LIFE, AccessToken, LeafAlloc, validate_patterns
-from ..process.handlers import current_settings
+from ..process.maps import current_settings
 from ..process.tags import find_tag, source_behind_pool, tag_databases
 
 PREFIX = "idgen_"

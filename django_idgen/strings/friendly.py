@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 
 from ..core.clock import unix_us
 from ..core.errors import IdgenError, InvalidId
-from ..process.handlers import generator_settings
+from ..process.maps import generator_settings
 
 _FORM = re.compile(r"(\d{17})-(\d{1,19})-(\d{1,19})(?:-(\d{1,19}))?", re.ASCII)
 

@@ -32,7 +32,7 @@ from ..fields.base import GeneratedOnSave, id_held_by
 from ..fields.forms import IdModelMultipleChoiceField
 from ..fields.lookups import require_time_on_top
 from ..fields.relations import id_behind, written
-from ..process.handlers import generator_settings
+from ..process.maps import generator_settings
 
 if TYPE_CHECKING:
     AnyAdmin = admin.ModelAdmin[models.Model]

@@ -18,7 +18,7 @@ from django.db.models import Model
 from ..core.errors import ConfigurationError
 from ..fields import SnowflakeSource
 from ..fields.base import id_held_by
-from ..process.handlers import current_settings
+from ..process.maps import current_settings
 from ..settings import SettingsError
 
 _registered: set[str] = set()

@@ -15,7 +15,7 @@ from django.utils import translation
 from django_idgen import segments
 from django_idgen.core.lease import process_label
 from django_idgen.models import LeafAlloc, SegmentHistory
-from django_idgen.process import handlers
+from django_idgen.process import maps
 from tests.places import make_tables
 
 __all__ = ["ADMIN", "client_of_china", "look", "tag", "told", "told_secret"]
@@ -53,7 +53,7 @@ def client_of_china(admin_client: Client, settings: Any) -> Iterator[Client]:
     with translation.override(None):  # the language of a request stays with its thread
         yield admin_client
     segments.close()
-    handlers.reset()
+    maps.reset()
     LeafAlloc.objects.all().delete()
 
 

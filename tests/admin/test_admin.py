@@ -13,7 +13,7 @@ from django.test import Client, override_settings
 from django_idgen import segments
 from django_idgen.db.tables import make_missing_tables
 from django_idgen.models import LeafAlloc, SegmentHistory
-from django_idgen.process import handlers
+from django_idgen.process import maps
 
 from .tag_tools import TAGS
 
@@ -82,7 +82,7 @@ def test_on_sqlite_an_edit_reaches_the_next_fetch(admin_client: Client) -> None:
     tag.refresh_from_db()
     assert (tag.max_id, tag.step) == (9001, 7)
     assert segments["here"].next_ids(8) == list(range(9001, 9009))
-    handlers.reset()
+    maps.reset()
 
 
 # --- a half-migrated database -------------------------------------------------

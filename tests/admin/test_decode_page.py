@@ -18,7 +18,7 @@ from django.urls import reverse
 
 from django_idgen import generators
 from django_idgen.models import LeafAlloc, SegmentHistory
-from django_idgen.process import handlers
+from django_idgen.process import maps
 from tests import servers
 from tests.admin.people import staff
 from tests.app.models import Counter, Customer, Order, Ticket
@@ -32,7 +32,7 @@ PAGE = "/admin/django_idgen/decode/"
 def _closed() -> Iterator[None]:
     with override_settings(IDGEN={}):
         yield
-    handlers.reset()
+    maps.reset()
 
 
 def shown(client: Client, given: str) -> str:
@@ -129,7 +129,7 @@ def test_the_last_hours_that_have_a_date_are_told(admin_client: Client, settings
     """In UTC, where the user's zone is past the year 9999 by then."""
     layout = {"time": 38, "worker": 10, "sequence": 12, "tick": 1.0}
     settings.IDGEN = {"GENERATORS": {"default": {"LAYOUT": layout}}}
-    known = handlers.current_settings().generators["default"].layout
+    known = maps.current_settings().generators["default"].layout
     last = known.min_id_at(datetime(9999, 12, 31, 20, tzinfo=UTC))
     for settings.TIME_ZONE in ("Asia/Shanghai", "America/New_York"):
         assert "9999-12-31 20:00:00" in shown(admin_client, str(last))

@@ -20,7 +20,7 @@ from django_idgen.core.inspection import WorkerEntry, WorkerMap, WorkerState
 from django_idgen.core.lease import Lease
 from django_idgen.ops import workers
 from django_idgen.ops.workers import release_worker, worker_map
-from django_idgen.process import handlers
+from django_idgen.process import maps
 from tests import servers
 from tests.admin.people import staff
 
@@ -135,7 +135,7 @@ def worker(request: pytest.FixtureRequest, settings: Any) -> Iterator[int]:
     settings.IDGEN = {"GENERATORS": {"default": _lender(request)}}
     number = generators["default"].next_id()
     yield generators["default"].decode(number).worker  # type: ignore[attr-defined]
-    handlers.reset()
+    maps.reset()
 
 
 def _lender(request: pytest.FixtureRequest) -> dict[str, Any]:
@@ -235,7 +235,7 @@ def test_a_holder_that_is_released_goes_on_and_repeats_nothing(
     form = {"seal": _seal_of(admin_client, worker), "confirm": worker}
     assert admin_client.post(release_url(worker), form).status_code == 302
     mine = generators["default"].next_ids(100)
-    with build_generator(handlers.generator_settings("default")) as other:
+    with build_generator(maps.generator_settings("default")) as other:
         theirs = other.next_ids(100)
         assert not set(mine) & set(theirs)
         parts = other.decode(theirs[0])
@@ -314,7 +314,7 @@ def test_nobody_holds_what_was_never_lent(admin_client: Client) -> None:
         for number in (5, 5000, 2**70):
             answer = admin_client.get(release_url(number), follow=True)
             assert "There is nothing to release" in answer.content.decode()
-    handlers.reset()
+    maps.reset()
 
 
 @pytest.mark.django_db
@@ -352,7 +352,7 @@ def test_a_registry_that_can_t_be_asked_gives_a_message(
     assert words in page.content.decode()
     assert 'role="alert"' in page.content.decode()
     assert words in admin_client.get(release_url(5), follow=True).content.decode()
-    handlers.reset()
+    maps.reset()
 
 
 @pytest.mark.django_db
@@ -365,7 +365,7 @@ def test_a_generator_that_there_is_not_is_told(admin_client: Client) -> None:
     with override_settings(IDGEN={"NOPE": 1}):
         assert admin_client.get(MAP).status_code == 200
         assert admin_client.get(LIST, follow=True).status_code == 200
-    handlers.reset()
+    maps.reset()
 
 
 @pytest.mark.django_db

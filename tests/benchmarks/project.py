@@ -51,7 +51,7 @@ def own_database() -> Iterator[None]:
         call_command("migrate", verbosity=0)
         yield
     finally:
-        from django_idgen.process.handlers import reset
+        from django_idgen.process.maps import reset
 
         reset()
         connection.close()

@@ -110,7 +110,7 @@ def processor_us(process: int) -> float:
 
 def _of_processes() -> Iterator[Series]:
     from django_idgen import segments
-    from django_idgen.process.handlers import reset
+    from django_idgen.process.maps import reset
 
     segments["bench"].next_id()  # its row is there
     reset()
@@ -147,7 +147,7 @@ def _child(barrier: Any, end: Connection) -> None:
     from django.db.backends.signals import connection_created
 
     from django_idgen import generators, segments
-    from django_idgen.process.handlers import reset
+    from django_idgen.process.maps import reset
 
     # There are more of them than processors, so some wait long.
     settings.IDGEN = {"SEGMENTS": {"OPTIONS": {"timeout": 60}}}
@@ -185,7 +185,7 @@ class Statements:
 
 
 def _of_tags() -> Iterator[Series]:
-    from django_idgen.process.handlers import SegmentMap
+    from django_idgen.process.maps import SegmentMap
 
     memory, look_up, first = {}, {}, {}
     for count in TAGS:

@@ -27,7 +27,7 @@ class Tags(Protocol):
 
 def rows() -> Iterator[Row]:
     configure()
-    from django_idgen.process.handlers import SegmentMap
+    from django_idgen.process.maps import SegmentMap
 
     names = [f"shop.tag_{number}" for number in range(TAGS)]
     segments = SegmentMap()

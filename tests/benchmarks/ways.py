@@ -25,9 +25,9 @@ from django.conf import settings
 settings.configure(**json.loads(sys.argv[1]))
 django.setup()
 from django_idgen import generators, segments
-from django_idgen.process import handlers
+from django_idgen.process import maps
 
-handlers.import_backends()
+maps.import_backends()
 seen = set()
 
 
@@ -70,7 +70,7 @@ found.append(counted(new_tick, threads=False))
 SEGMENT = """
 segments["known"].next_ids(1)
 segments.close()
-handlers.reset()
+maps.reset()
 found = [counted(lambda: segments["known"].next_id())]
 take = segments["known"].next_id
 for _ in range(99):  # the first tenth

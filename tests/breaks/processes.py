@@ -15,7 +15,7 @@ BREAKS = (
     Break(
         "a fork does not find what is being closed",
         "I5",
-        "django_idgen/process/handlers.py",
+        "django_idgen/process/maps.py",
         "*(made for _alias, made in self._aside)",
         "",
         (
@@ -26,7 +26,7 @@ BREAKS = (
     Break(
         "a fork does not find tags that are being closed",
         "I5",
-        "django_idgen/process/handlers.py",
+        "django_idgen/process/maps.py",
         "for each in (*self._leaving, self._allocator)",
         "for each in (self._allocator,)",
         ("tests/process/test_tag_generators.py::test_a_fork_finds_what_is_being_closed[True]",),
@@ -42,7 +42,7 @@ BREAKS = (
     Break(
         "a fork does not wait for an import that is under way",
         "I5",
-        "django_idgen/process/handlers.py",
+        "django_idgen/process/maps.py",
         "forget=forget, before_fork=import_backends)",
         "forget=forget)",
         (
@@ -52,7 +52,7 @@ BREAKS = (
     Break(
         "threads at first use make a generator each",
         "I2, hazard 29",
-        "django_idgen/process/handlers.py",
+        "django_idgen/process/maps.py",
         "        with self._lock:\n            if alias not in self._made:",
         "        if self._lock:\n            if alias not in self._made:",
         (f"{FIRST_USE}[in_generators]",),
@@ -60,7 +60,7 @@ BREAKS = (
     Break(
         "threads at first use make an allocator each",
         "I2, hazard 29",
-        "django_idgen/process/handlers.py",
+        "django_idgen/process/maps.py",
         "            with self._lock:\n                found = self._allocator\n",
         "            if self._lock:\n                found = self._allocator\n",
         (f"{FIRST_USE}[in_segments]",),
@@ -84,7 +84,7 @@ BREAKS = (
     Break(
         "a child keeps its parent's generators",
         "I5, hazard 14",
-        "django_idgen/process/handlers.py",
+        "django_idgen/process/maps.py",
         "        exits.call_all(partial(self.drop_inherited, each) for each in every)\n",
         "",
         ("tests/faults/test_multiprocessing.py::test_a_child_takes_nothing_of_its_parents_tick",),
@@ -92,7 +92,7 @@ BREAKS = (
     Break(
         "a child keeps its parent's segments",
         "I5, hazard 36",
-        "django_idgen/process/handlers.py",
+        "django_idgen/process/maps.py",
         "        exits.call_all(allocator.forget for allocator in every)\n",
         "",
         ("tests/faults/test_multiprocessing.py::test_processes",),

@@ -685,7 +685,7 @@ BREAKS = (
         "a renamed model's tag knows nothing of the old one",
         "hazard 81",
         "django_idgen/ops/tags/migrated.py",
-        "        if not known or (is_new and tag not in handlers.segments.fields):",
+        "        if not known or (is_new and tag not in maps.segments.fields):",
         "        if known or is_new or not is_new:",
         ("tests/sources/test_renamed_models.py::test_ids_go_on_when_a_model_is_renamed",),
     ),

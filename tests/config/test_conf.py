@@ -24,7 +24,7 @@ from django_idgen.core.generator import Generator
 from django_idgen.core.pace import Growth
 from django_idgen.core.segment_generator import SegmentAllocator
 from django_idgen.ops.workers import worker_map
-from django_idgen.process import handlers
+from django_idgen.process import maps
 from django_idgen.process.factory import (
     build_allocator,
     build_generator,
@@ -304,7 +304,7 @@ def test_two_registries_within_checkpoints_are_told_apart() -> None:
 def test_an_unknown_alias_is_answered_with_those_there_are() -> None:
     """``generators["typo"]`` says which aliases exist."""
     with pytest.raises(SettingsError, match=r"no generator 'typo'.*'default'"):
-        handlers.generators["typo"]
+        maps.generators["typo"]
 
 
 class Counting(Generator):
@@ -331,25 +331,25 @@ def test_a_generator_of_the_projects_own() -> None:
     mine = {"BACKEND": f"{__name__}.Counting", "OPTIONS": {"first": 7}}
     labelled = {"BACKEND": f"{__name__}.Labelled"}
     with override_settings(IDGEN={"GENERATORS": {"mine": mine, "labelled": labelled}}):
-        assert handlers.generators["mine"].next_ids(2) == [7, 8]
-        assert handlers.generators["labelled"].next_id() == 10
-        assert str(os.getpid()) in handlers.generators["labelled"].holder
+        assert maps.generators["mine"].next_ids(2) == [7, 8]
+        assert maps.generators["labelled"].next_id() == 10
+        assert str(os.getpid()) in maps.generators["labelled"].holder
     mine["OPTIONS"] = {"last": 7}
     with (
         override_settings(IDGEN={"GENERATORS": {"mine": mine}}),
         pytest.raises(SettingsError, match="unknown key 'last'"),
     ):
-        handlers.generators["mine"].next_id()
+        maps.generators["mine"].next_id()
 
 
 def test_settings_that_change_in_a_test_take_effect() -> None:
     """``override_settings(IDGEN=...)`` closes the old generators and makes new ones."""
-    before = handlers.generators["default"]
+    before = maps.generators["default"]
     with override_settings(IDGEN=generator(LAYOUT="js_safe")):
-        during: Any = handlers.generators["default"]
+        during: Any = maps.generators["default"]
         assert during is not before
         assert during.layout.name == "js_safe"
-    assert handlers.generators["default"] is not during
+    assert maps.generators["default"] is not during
 
 
 def test_static_worker_ids_are_never_assumed(tmp_path: Path) -> None:
@@ -362,7 +362,7 @@ def test_segments_may_come_from_memory() -> None:
     """A source that brings no loader of its own runs in the caller's thread."""
     source = {"BACKEND": "django_idgen.sources.memory.MemorySource"}
     with override_settings(IDGEN={"SEGMENTS": {"SOURCE": source}}):
-        assert handlers.segments["tea"].next_ids(2) == [1, 2]
+        assert maps.segments["tea"].next_ids(2) == [1, 2]
 
 
 def test_a_tag_that_is_made_while_all_are_closed_works_afterwards(
@@ -373,7 +373,7 @@ def test_a_tag_that_is_made_while_all_are_closed_works_afterwards(
 
     def closed_meanwhile() -> SegmentAllocator:
         allocator = found()
-        handlers.reset()
+        maps.reset()
         return allocator
 
     with no_registry():
@@ -443,7 +443,7 @@ def test_a_removed_registry_is_refused_with_what_to_do_instead(nested: bool) -> 
             call_command("idgen_doctor", only=["settings"], database=["default"], stdout=out)
         assert "It was removed" in " ".join(out.getvalue().split())
         for ask in (
-            lambda: handlers.generators["default"],
+            lambda: maps.generators["default"],
             lambda: worker_map("default"),
             lambda: call_command("idgen_status"),
             lambda: call_command("idgen_skip", generators=[], yes=True),

@@ -16,8 +16,8 @@ from django_idgen.core.registry import Registry
 from django_idgen.core.segment import check_step
 from django_idgen.core.segment_generator import SegmentAllocator
 from django_idgen.core.source import Source
-from django_idgen.process import handlers
-from django_idgen.process.factory import registries
+from django_idgen.process import maps
+from django_idgen.process.maps import registries
 from django_idgen.rest import lending
 from django_idgen.rest.lending import Lending
 from django_idgen.sources.database import DatabaseSource
@@ -119,9 +119,9 @@ class HttpShop(Shop):
     def make(self, default_step: int) -> Source:
         if check_step(default_step) != self._step:
             self._step = default_step
-            handlers.segments.close()
+            maps.segments.close()
             source = DatabaseSource(database=self._behind.alias, default_step=default_step)
-            handlers.segments._allocator = SegmentAllocator(source, source.loader)
+            maps.segments._allocator = SegmentAllocator(source, source.loader)
         waiting = {"timeout": PATIENT, "connect_timeout": PATIENT}
         return HttpSource(base_urls=self.url, token=SECRET, **waiting)
 
@@ -136,7 +136,7 @@ class HttpShop(Shop):
 
     def close(self) -> None:
         super().close()
-        handlers.segments.close()
+        maps.segments.close()
         connections[self._behind.alias].close()
 
 

@@ -26,7 +26,7 @@ from django_idgen.db.connection import (
 )
 from django_idgen.db.tables import MODELS, missing_tables
 from django_idgen.leases.database import DatabaseLeases
-from django_idgen.process import factory, handlers
+from django_idgen.process import factory, maps
 from django_idgen.testing import no_registry
 from tests import places
 from tests.faults.processes import eventually
@@ -288,7 +288,7 @@ def test_ids_of_a_test_without_the_database_come_one_at_a_time() -> None:
     assert with_database_before == sorted(set(with_database_before))
     assert segments["t"].stats().remaining == 0
     assert next_id() < next_id()
-    handlers.reset()
+    maps.reset()
 
 
 def test_a_lease_is_not_given_back_to_another_sqlite_database(shop: Path) -> None:
@@ -298,7 +298,7 @@ def test_a_lease_is_not_given_back_to_another_sqlite_database(shop: Path) -> Non
     real = shop.with_name("real.sqlite3")
     real.write_bytes(b"")
     another_database("default", str(real))
-    handlers.reset()
+    maps.reset()
     assert real.read_bytes() == b""
     assert not real.with_name("real.sqlite3-idgen").exists()
 
@@ -309,7 +309,7 @@ def test_a_dropped_sqlite_database_gets_no_new_marks(shop: Path) -> None:
     connections["default"].close()
     shop.unlink()
     shop.with_name("shop.sqlite3-idgen").unlink()
-    handlers.reset()
+    maps.reset()
     assert [*shop.parent.iterdir()] == []
 
 
@@ -323,7 +323,7 @@ def test_a_lease_is_not_given_back_to_another_server_database(server_alias: str)
             cursor.execute(f"CREATE DATABASE {real}")
         another_database(server_alias, real)
         try:
-            handlers.reset()
+            maps.reset()
             assert len(missing_tables(home_connection(server_alias))) == len(MODELS)
         finally:
             another_database(server_alias, name)
@@ -362,7 +362,7 @@ def test_one_sqlite_database_has_one_marks_file(shop: Path) -> None:
     link.symlink_to(shop)
     for name in (link, f"file:{link}?mode=rw", f"file://{shop}"):
         another_database("default", str(name))
-        handlers.reset()
+        maps.reset()
         ids.append(segments["t"].next_id())
         assert next_id()
     assert ids == [ids[0] + STEP * n for n in range(4)]

@@ -25,7 +25,7 @@ from django_idgen.db import sqlite
 from django_idgen.db.connection import home_of, own_connection
 from django_idgen.db.sqlite import file_of
 from django_idgen.models import Installation, LeafAlloc, NamespaceRecord, WorkerLease
-from django_idgen.process import factory, handlers
+from django_idgen.process import factory, maps
 from tests import places, tiers
 from tests.app.models import Invoice
 from tests.contracts.lease_contract import in_threads
@@ -54,7 +54,7 @@ def beside(database: Path) -> Path:
 
 def restart() -> None:
     """What this process knows is gone, as after a restart."""
-    handlers.reset()
+    maps.reset()
     connections["default"].close()
 
 
@@ -162,7 +162,7 @@ def test_a_lost_file_is_begun_at_a_distance(shop: Path, running: bool) -> None:
 
 def test_windows_of_a_lost_file_end_before_the_next_begin(shop: Path) -> None:
     """Nothing that the lost file may have lent is lent again (L7)."""
-    registry = factory.build_registry(handlers.generator_settings("default"))
+    registry = factory.build_registry(maps.generator_settings("default"))
     before = [registry.acquire(holder=str(n)).lease for n in range(3)]
     beside(shop).unlink()
     after = registry.acquire(holder="a").lease
@@ -189,7 +189,7 @@ def test_an_old_copy_of_the_file_is_noticed(shop: Path, way: str) -> None:
     Put back at once, no time tells it; it is another file than the one that was written.
     """
     segments["t"].next_ids(STEP)
-    registry = factory.build_registry(handlers.generator_settings("default"))
+    registry = factory.build_registry(maps.generator_settings("default"))
     registry.acquire(holder="first")
     old = beside(shop).read_bytes()
     if way != "at once":
@@ -235,7 +235,7 @@ def test_a_copy_of_the_database_alone_repeats_none_of_its_ids(shop: Path) -> Non
     connections["default"].close()
     shutil.copy(shop, copy)
     connections.settings["default"]["NAME"] = str(copy)
-    handlers.reset()
+    maps.reset()
     assert segments["app.invoice"].next_id() >= invoice.pk + LOST
     assert beside(copy).exists()
 
@@ -277,7 +277,7 @@ def test_ids_go_on_when_the_database_is_deleted(shop: Path) -> None:
     connections["default"].close()
     shop.unlink()
     assert segments["t"].next_ids(2 * STEP)[0] > ids[-1]
-    handlers.reset()
+    maps.reset()
     make_tables("default")
     assert segments["t"].next_id() > ids[-1]
     assert next_id() > stamped
@@ -309,7 +309,7 @@ def test_a_file_that_is_there_goes_on_while_the_database_is_locked(shop: Path) -
 
 def test_a_lease_beside_a_deleted_one_is_lost_too(shop: Path) -> None:
     """Its row is still there, but of a generation that has ended with the loss (L6)."""
-    registry = factory.build_registry(handlers.generator_settings("default"))
+    registry = factory.build_registry(maps.generator_settings("default"))
     kept = registry.acquire(holder="kept").lease
     gone = registry.acquire(holder="gone").lease
     WorkerLease.objects.filter(worker=gone.worker).delete()
@@ -324,7 +324,7 @@ def test_a_lease_beside_a_deleted_one_is_lost_too(shop: Path) -> None:
 def check_refused(path: Path, words: str) -> None:
     """Both the registry and the source name the file and the way out."""
     restart()
-    registry = factory.build_registry(handlers.generator_settings("default"))
+    registry = factory.build_registry(maps.generator_settings("default"))
     source = segments.allocator().source
     with pytest.raises(RegistryUnavailable, match=words) as unavailable:
         registry.acquire(holder="a")
@@ -390,7 +390,7 @@ def test_no_file_is_left_beside_it(shop: Path) -> None:
     segments["t"].next_id()
     next_id()
     own_connection("default").run(lambda _connection: None, timeout=60)
-    handlers.reset()
+    maps.reset()
     assert {each.name for each in shop.parent.iterdir()} == {shop.name, beside(shop).name}
     eventually(lambda: str(beside(shop)) not in open_files(), "the file is closed")
 

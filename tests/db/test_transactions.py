@@ -21,7 +21,7 @@ from django_idgen import generators, next_id, segments
 from django_idgen.contrib.old_servers import cosid, finger_mark, go_leaf, leaf, tinyid
 from django_idgen.ops import health
 from django_idgen.ops.probes import Probes
-from django_idgen.process import handlers
+from django_idgen.process import maps
 from tests import places, tiers
 from tests.app.models import Folder, Invoice
 from tests.places import STEP, savepoint_create
@@ -191,7 +191,7 @@ def assert_steady(alias: str, scenario: Callable[[Work], None]) -> None:
 def test_no_step_repeats_or_waits(place: str) -> None:
     """Whatever becomes of the caller's transaction, no id comes twice and no step waits."""
     for scenario in SCENARIOS:
-        handlers.reset()  # so that segments are short again
+        maps.reset()  # so that segments are short again
         assert_steady(place, scenario)
 
 
@@ -273,7 +273,7 @@ def test_a_locked_sqlite_database_blocks_no_id(kind: str, lock: str, directory: 
         with closing(sqlite3.connect(directory / "shop.sqlite3", isolation_level=None)) as other:
             other.execute(f"BEGIN {lock}")
             ids = segments["app.invoice"].next_ids(10 * STEP)
-            handlers.reset()  # gives the worker id back
+            maps.reset()  # gives the worker id back
             stamped = [next_id() for _ in range(10)]
             other.execute("ROLLBACK")
         work.make(1)
@@ -358,7 +358,7 @@ def client(monkeypatch: pytest.MonkeyPatch, settings: Any) -> Iterator[Client]:
     """Of a project with two databases, of which the second one, which is dead, wraps requests."""
     settings.ROOT_URLCONF = __name__
     monkeypatch.setattr(health, "_probes", Probes())
-    handlers.reset()
+    maps.reset()
     dead = {"ENGINE": "django.db.backends.postgresql", "HOST": "127.0.0.1", "NAME": "reports"}
     connections.settings[REPORTS] = {
         **connections.settings["default"],
@@ -367,7 +367,7 @@ def client(monkeypatch: pytest.MonkeyPatch, settings: Any) -> Iterator[Client]:
         "ATOMIC_REQUESTS": True,
     }
     yield Client()
-    handlers.reset()
+    maps.reset()
     connections[REPORTS].close()
     del connections[REPORTS]
     del connections.settings[REPORTS]

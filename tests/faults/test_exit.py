@@ -155,12 +155,12 @@ TOGETHER = """
 import traceback
 from django.db import connection
 from django_idgen import generators
-from django_idgen.process import factory, handlers
+from django_idgen.process import factory, maps
 from django_idgen.core.errors import RegistryUnavailable
 from tests.faults.site.children import join
 
 # All of it imported by now, and nothing used: or each child would do that first.
-factory.build_generator(handlers.current_settings().generators["default"])
+factory.build_generator(maps.current_settings().generators["default"])
 connection.ensure_connection()
 connection.close()
 go, told = os.pipe()

@@ -23,7 +23,7 @@ from django.test import override_settings
 from django_idgen import next_id, segments
 from django_idgen.fields import SegmentAutoField, SegmentIdField, SnowflakeAutoField, SnowflakeField
 from django_idgen.fields.operations import FillIds
-from django_idgen.process import handlers
+from django_idgen.process import maps
 from tests import tiers
 from tests.fields.conftest import FOUR, Shop
 
@@ -328,7 +328,7 @@ def test_filled_rows_get_ids_of_the_field_s_generator(shop: Shop) -> None:
             AddField("Thing", "number", SnowflakeField(null=True, generator="other")),
             FillIds("Thing", "number"),
         )
-        handlers.reset()
+        maps.reset()
     assert 0 < shop.rows("Thing").get().number < 2**53
 
 

@@ -17,7 +17,7 @@ from django_idgen.core.errors import ConfigurationError, InvalidId
 from django_idgen.core.layout import PRESETS, parse_layout
 from django_idgen.core.snowflake import SnowflakeGenerator
 from django_idgen.leases.memory import MemoryLeases
-from django_idgen.process import handlers
+from django_idgen.process import maps
 from django_idgen.strings.friendly import friendly, from_friendly
 from tests.simulation.world import World
 from tests.snowflake_tools import space_of
@@ -28,7 +28,7 @@ ID = parse_layout("standard").pack(27_605_730_123, 7, 42)
 @pytest.fixture(autouse=True)
 def _layouts(settings: Any) -> None:
     settings.IDGEN = {"GENERATORS": {name: {"LAYOUT": name} for name in PRESETS}}
-    handlers.reset()
+    maps.reset()
 
 
 def test_an_id_reads_as_its_time_worker_and_sequence() -> None:

@@ -112,7 +112,7 @@ def first_id(place: dict[str, str]) -> int:
     from django.test import override_settings
 
     from django_idgen import next_id
-    from django_idgen.process import handlers
+    from django_idgen.process import maps
 
     leases: dict[str, Any] = {"OPTIONS": {"database": place["database"]}}
     if "redis" in place:
@@ -120,7 +120,7 @@ def first_id(place: dict[str, str]) -> int:
         leases["OPTIONS"]["alias"] = place["redis"]
     with override_settings(IDGEN={"GENERATORS": {"default": {"LEASES": leases}}}):
         found = next_id()
-        handlers.reset()
+        maps.reset()
     return found
 
 

@@ -16,7 +16,7 @@ from django.core.management import CommandError, call_command
 from django.test import override_settings
 
 from django_idgen.core.layout import parse_layout
-from django_idgen.process import handlers
+from django_idgen.process import maps
 
 LAYOUT = parse_layout("standard")
 NUMBER = LAYOUT.pack(59_574_693_854, 540, 7)
@@ -43,7 +43,7 @@ execute_from_command_line(["manage.py", "idgen_decode", *sys.argv[1:]])
 def _settings() -> Iterator[None]:
     with override_settings(IDGEN={}):
         yield
-    handlers.reset()
+    maps.reset()
 
 
 def told(*words: str, **options: Any) -> str:

@@ -21,7 +21,7 @@ from django_idgen.db.tables import with_way_out
 from django_idgen.models import LeafAlloc
 from django_idgen.ops.status import VERSION
 from django_idgen.ops.status_text import span, table
-from django_idgen.process import handlers
+from django_idgen.process import maps
 from tests import servers, warm
 from tests.places import make_tables
 from tests.places import place as place
@@ -97,8 +97,8 @@ def test_it_takes_nothing_and_leaves_nothing(place: str) -> None:
     for _ in range(2):
         found = document("--all")
     assert found["generators"][0]["workers"]["held"] == 0
-    assert handlers.generators.made() == {}
-    assert handlers.segments.made() == {}
+    assert maps.generators.made() == {}
+    assert maps.segments.made() == {}
     assert _traces(place) == before
     if place in servers.URLS:
         connections[place].close()

@@ -17,7 +17,7 @@ from django_idgen.contrib.periods import PeriodNumbers
 from django_idgen.core.errors import ConfigurationError, InvalidTag, TagPaused
 from django_idgen.models import LeafAlloc
 from django_idgen.ops.tags.edits import pause_tag
-from django_idgen.process import handlers
+from django_idgen.process import maps
 from tests.places import make_tables
 from tests.server_tools import at_once
 
@@ -34,7 +34,7 @@ def alias(postgres: str, settings: Any) -> Iterator[str]:
     make_tables(postgres)
     settings.IDGEN = idgen(postgres, timeout=30)
     yield postgres
-    handlers.reset()
+    maps.reset()
 
 
 def test_each_period_begins_at_one(alias: str) -> None:
@@ -80,7 +80,7 @@ def test_a_clock_that_goes_back_stays_in_the_last_period() -> None:
         assert numbers.next() == "2026-11-22-000001"
         travel.shift(timedelta(days=-1))
         assert numbers.next() == "2026-11-22-000002"
-        handlers.reset()
+        maps.reset()
         after = PeriodNumbers("orders").next()
         assert after > first
         assert after.startswith("2026-11-21-")

@@ -27,7 +27,7 @@ from django_idgen.core.keeper import LeaseKeeper
 from django_idgen.ops import health, probes
 from django_idgen.ops.health import Readiness
 from django_idgen.ops.probes import Probes
-from django_idgen.process import handlers
+from django_idgen.process import maps
 from django_idgen.sources.memory import MemorySource
 from tests import servers
 from tests.own_servers import pointing_at
@@ -393,7 +393,7 @@ def test_a_redis_is_asked_by_what_uses_it(farm: RedisFarm, postgres: str) -> Non
             server.kill()
             with pytest.raises(RegistryUnavailable):
                 ask()
-            handlers.reset()
+            maps.reset()
 
 
 # --- what edits of tags ask of the marks -----------------------------------------------

@@ -20,7 +20,7 @@ from django_idgen import segments
 from django_idgen.core.errors import ConfigurationError, InvalidTag, SegmentUnavailable
 from django_idgen.models import Installation, LeafAlloc
 from django_idgen.ops.tags import edits as tag_edits
-from django_idgen.process import handlers
+from django_idgen.process import maps
 from django_idgen.process import tags as tag_rows
 from django_idgen.rest.tags import TagList
 from django_idgen.sources.memory import MemorySource
@@ -49,7 +49,7 @@ def source_of(**options: Any) -> Iterator[None]:
     }
     with override_settings(IDGEN=idgen):
         yield
-        handlers.reset()
+        maps.reset()
 
 
 def taken(tag: str, count: int) -> list[int]:

@@ -22,7 +22,7 @@ from django_idgen.models import LeafAlloc
 from django_idgen.ops.tags import edits
 from django_idgen.ops.tags.edits import make_tag, pause_tag, raise_tag, resume_tag
 from django_idgen.ops.tags.loaded import watch
-from django_idgen.process import handlers
+from django_idgen.process import maps
 from django_idgen.process.tags import find_tag
 from django_idgen.signals import segment_skipped
 from django_idgen.sources.database import DatabaseSource
@@ -41,9 +41,9 @@ TAG = "app.invoice"
 @pytest.fixture(autouse=True)
 def _other_processes_loads_are_not_ours() -> Iterator[None]:
     """Each test is a process that has loaded nothing yet."""
-    handlers.reset()
+    maps.reset()
     yield
-    handlers.reset()
+    maps.reset()
 
 
 def load(path: Path, alias: str, *keys: int, model: str = TAG) -> None:
@@ -244,7 +244,7 @@ def test_only_rows_that_matter_are_listened_to() -> None:
     assert post_save.has_listeners(Invoice)
     assert not post_save.has_listeners(Folder)
     watch()
-    assert [field.model for field in handlers.segments.fields[TAG]] == [Invoice]
+    assert [field.model for field in maps.segments.fields[TAG]] == [Invoice]
 
 
 # --- keys at the edges, and what can't be raised ----------------------------------------------

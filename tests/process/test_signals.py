@@ -20,7 +20,7 @@ from django_idgen.core.lease import Lease, process_label
 from django_idgen.core.loader import inline_loader
 from django_idgen.core.segment import Segment
 from django_idgen.core.segment_generator import SegmentAllocator
-from django_idgen.process import handlers
+from django_idgen.process import maps
 from django_idgen.sources.memory import MemorySource
 from tests import places
 from tests.app.models import Folder
@@ -132,7 +132,7 @@ def test_a_receiver_for_every_model_hears_nothing_of_our_rows(server_alias: str)
             keeper.registry.renew(keeper.lease, last_tick=keeper.lease.start)
             segments["t"].next_ids(2 * places.STEP)
             folder = Folder.objects.using(server_alias).create(name="f")
-            handlers.reset()
+            maps.reset()
         finally:
             for signal in (pre_save, post_save):
                 signal.disconnect(audit)
@@ -172,7 +172,7 @@ def test_a_child_can_log_whatever_its_parent_was_doing(
 ) -> None:
     """A lock that another thread held at the fork is nobody's in the child."""
     with signals._quiet_lock:
-        handlers.forget()
+        maps.forget()
         signals.emit("release_failed", error=OSError("gone"), tag="a-child")
     assert "a-child" in caplog.text
 
@@ -294,7 +294,7 @@ def test_the_log_says_who_took_a_worker_id_and_from_which_tick_on(lines: StringI
     assert line["idgen_holder"] == process_label()
     for words in (f"worker={keeper.lease.worker}", f"start={keeper.lease.start}", process_label()):
         assert words in line["message"]
-    handlers.reset()
+    maps.reset()
 
 
 def test_a_segment_is_told_by_its_ids(lines: StringIO) -> None:

@@ -14,7 +14,7 @@ from django.test import override_settings
 from django_idgen import generators, segments
 from django_idgen.core.errors import LeaseError, RegistryUnavailable, SegmentUnavailable
 from django_idgen.models import LeafAlloc
-from django_idgen.process import handlers
+from django_idgen.process import maps
 from tests.own_servers import eventually
 from tests.places import Invoice, Only, idgen_on, using
 from tests.server_tools import unreachable
@@ -22,10 +22,10 @@ from tests.server_tools import unreachable
 
 @pytest.fixture
 def server(server_alias: str) -> Iterator[str]:
-    handlers.reset()  # rows that other tests have loaded are none here
+    maps.reset()  # rows that other tests have loaded are none here
     with using(server_alias):
         yield server_alias
-        handlers.reset()
+        maps.reset()
 
 
 def test_a_server_that_is_down_is_named_and_ids_flow_once_it_is_up(

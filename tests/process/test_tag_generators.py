@@ -27,7 +27,7 @@ from django_idgen.core.files import NumberFile
 from django_idgen.core.segment_generator import SegmentAllocator, SegmentGenerator
 from django_idgen.core.tag_generator import TagGenerator
 from django_idgen.models import LeafAlloc
-from django_idgen.process import handlers
+from django_idgen.process import maps
 from django_idgen.settings.config import SettingsError
 from django_idgen.sources.memory import MemorySource
 from django_idgen.testing import FixedIds
@@ -60,7 +60,7 @@ def serial(directory: Path | str, **options: Any) -> dict[str, Any]:
 def project(**entries: Any) -> Iterator[None]:
     with override_settings(IDGEN={"GENERATORS": entries}):
         yield
-        handlers.reset()
+        maps.reset()
 
 
 # --- serial ----------------------------------------------------------------------------
@@ -264,7 +264,7 @@ def test_a_closed_generator_gives_nothing(tmp_path: Path) -> None:
         with pytest.raises(GeneratorClosed):
             generator.next_id()
         with pytest.raises(SettingsError, match="neither a time nor a worker id"):
-            handlers.generator_settings("a")
+            maps.generator_settings("a")
 
 
 # --- ranges ----------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.errors import SegmentUnavailable
 from django_idgen.models import LeafAlloc
 from django_idgen.ops.tags.edits import make_tag
-from django_idgen.process import handlers
+from django_idgen.process import maps
 from django_idgen.process.tags import TagUnknown, find_tag
 from django_idgen.testing import fixed_ids, no_registry
 from tests import places
@@ -123,7 +123,7 @@ def in_memory(tmp_path: Path, django_db_blocker: Any) -> Iterator[None]:
         connections["default"].close()
         name = f"file:{tmp_path.name}?mode=memory&cache=shared"
         connections.settings["default"]["NAME"] = name
-        handlers.reset()
+        maps.reset()
         make_tables("default")
         yield
 
@@ -215,10 +215,10 @@ def strict(alias: str, **rest: Any) -> dict[str, Any]:
 def alias(request: pytest.FixtureRequest) -> Iterator[str]:
     """A database without tags, from which ids are strictly taken."""
     request.getfixturevalue("no_tags" if request.param == "default" else request.param)
-    handlers.reset()  # rows that other tests have loaded are none here
+    maps.reset()  # rows that other tests have loaded are none here
     with override_settings(IDGEN=strict(request.param)):
         yield request.param
-        handlers.reset()
+        maps.reset()
 
 
 def test_a_misspelt_tag_is_refused(alias: str) -> None:
@@ -271,4 +271,4 @@ def test_a_database_that_is_down_refuses_no_tag(postgres: str, shipped_timeout: 
             segments["ordre"].next_id()
         with pytest.raises(TagUnknown):
             segments["ordre"]
-        handlers.reset()
+        maps.reset()

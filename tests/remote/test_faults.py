@@ -28,7 +28,7 @@ from django_idgen.core.errors import (
 from django_idgen.core.snowflake import SnowflakeGenerator
 from django_idgen.leases.http import HttpLeases
 from django_idgen.models import LeafAlloc, WorkerLease
-from django_idgen.process import handlers
+from django_idgen.process import maps
 from django_idgen.remote.link import HttpLink, leases_path
 from django_idgen.sources.http import HttpSource
 from tests.faults.processes import eventually
@@ -386,7 +386,7 @@ def test_no_secret_is_logged(url: str, caplog: pytest.LogCaptureFixture) -> None
     assert "idgen/generators/default/leases" in caplog.text
     for secret in (SECRET, lease.token):
         assert not any(secret in text for text in texts)
-    assert handlers.current_settings().rest.make_tags
+    assert maps.current_settings().rest.make_tags
 
 
 def test_before_a_fork_of_uwsgi_nothing_is_held(

@@ -16,7 +16,7 @@ from django_idgen import generators, segments
 from django_idgen.core.errors import ConfigurationError, NamespaceMismatch
 from django_idgen.leases.http import HttpLeases
 from django_idgen.process.factory import build_namespace
-from django_idgen.process.handlers import current_settings
+from django_idgen.process.maps import current_settings
 from tests.faults.conftest import postgres_site  # noqa: F401 - a fixture
 from tests.faults.processes import (
     PATIENCE,

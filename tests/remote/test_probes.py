@@ -13,9 +13,9 @@ from django_idgen.core.errors import ConfigurationError, RegistryUnavailable, Se
 from django_idgen.leases.http import HttpLeases
 from django_idgen.ops import health
 from django_idgen.ops.probes import Probes
-from django_idgen.process import handlers
+from django_idgen.process import maps
 from django_idgen.process.factory import build_registry
-from django_idgen.process.handlers import current_settings
+from django_idgen.process.maps import current_settings
 from django_idgen.sources.http import HttpSource
 from tests.places import idgen_on
 from tests.tables import refused
@@ -62,7 +62,7 @@ def test_a_service_that_answers_is_well(kind: str, postgres: str) -> None:
     with service(idgen_on(postgres)) as url:
         ask(kind, url)
         ask(kind, url, token=None)
-        made = handlers.generators.made()
+        made = maps.generators.made()
     assert not made
     assert connections[postgres].introspection.table_names() == []
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from django.core.cache import cache
 
-from django_idgen.process import handlers
+from django_idgen.process import maps
 from django_idgen.rest.authentication import TOKENS
 from django_idgen.rest.tags import KNOWN_TAGS
 
@@ -16,7 +16,7 @@ __all__ = ["forget", "new_service"]
 
 def forget() -> None:
     """Forget generators, segments, tokens, tags and the throttles' counts."""
-    handlers.reset()
+    maps.reset()
     TOKENS.clear()
     KNOWN_TAGS.clear()
     cache.clear()

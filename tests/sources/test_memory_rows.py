@@ -13,7 +13,7 @@ from django_idgen.core.errors import SegmentExhausted
 from django_idgen.core.segment import MAX_ID
 from django_idgen.db.connection import Place, place_of
 from django_idgen.models import LeafAlloc
-from django_idgen.process import handlers
+from django_idgen.process import maps
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -36,7 +36,7 @@ def test_a_tag_that_is_used_up_has_a_row() -> None:
     for _ in range(2):
         with pytest.raises(SegmentExhausted):
             segments["end"].next_id()
-    handlers.reset()  # as another process, which knows the row alone
+    maps.reset()  # as another process, which knows the row alone
     with pytest.raises(SegmentExhausted):
         segments["end"].next_id()
     assert rows() == {"end": MAX_ID}
@@ -119,7 +119,7 @@ def test_no_id_comes_again_after_a_test(users: Users) -> None:
     first = [segments[tag].next_id() for tag in ("first", "second")]
     users.run(TakesInATransaction, TakesOutside)
     assert [segments[tag].next_id() for tag in ("first", "second")] == [two + 2 for two in first]
-    handlers.segments.close()
+    maps.segments.close()
     for tag, before in zip(("first", "second"), first, strict=True):
         assert segments[tag].next_id() > before + 2
 

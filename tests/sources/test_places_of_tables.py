@@ -15,7 +15,7 @@ from django.test.utils import CaptureQueriesContext, isolate_apps
 
 from django_idgen.db.tables import has_table
 from django_idgen.fields import SegmentIdField
-from django_idgen.process import handlers
+from django_idgen.process import maps
 from django_idgen.process.watch import highest_in
 from tests.faults.failover.mariadb_pair import MariadbServer, install
 from tests.own_servers import Farm, pointing_at
@@ -53,7 +53,7 @@ def only() -> Iterator[Any]:
         stack[-1].enable()
 
     yield begin
-    handlers.reset()
+    maps.reset()
     for each in stack:
         each.disable()
 
@@ -113,14 +113,14 @@ def test_a_tag_begins_above_the_rows_that_a_query_finds(
             alias = request.getfixturevalue(server)
         for statement in before:
             stack.callback(run, alias, statement.replace("CREATE", "DROP") + " CASCADE")
-        stack.callback(handlers.reset)
+        stack.callback(maps.reset)
         here = connections.settings[alias]["NAME"]
         run(alias, *before, *filled(filled_as.format(here)), *after)
         only(alias)
         field = field_of(table.format(here))
         with CaptureQueriesContext(connections[alias]) as counted:
             assert highest_in(field) == ROWS
-            assert handlers.segments.of_field(field).next_id() == ROWS + 1
+            assert maps.segments.of_field(field).next_id() == ROWS + 1
         assert len(counted) == 0
         assert has_table(connections[alias], field.model._meta.db_table)
 
@@ -138,12 +138,12 @@ def test_a_tag_begins_above_rows_whose_table_the_server_renamed(mariadb: str, on
         place = farm.place()
         install(place)
         with pointing_at(farm.started(LowerCase(place, 1)), mariadb), ExitStack() as stack:
-            stack.callback(handlers.reset)
+            stack.callback(maps.reset)
             run(mariadb, *filled("Shop_Parcel"))
             assert "shop_parcel" in connections[mariadb].introspection.table_names()
             only(mariadb)
             field = field_of("Shop_Parcel")
-            assert handlers.segments.of_field(field).next_id() == ROWS + 1
+            assert maps.segments.of_field(field).next_id() == ROWS + 1
             assert has_table(connections[mariadb], "Shop_Parcel")
 
 
@@ -156,7 +156,7 @@ def test_a_tag_begins_above_the_rows_of_every_database(
     only(postgres, another)
     field = field_of("parcel")
     assert router.db_for_write(field.model) == postgres
-    assert handlers.segments.of_field(field).next_id() == ROWS + 1
+    assert maps.segments.of_field(field).next_id() == ROWS + 1
 
 
 def test_a_table_that_is_not_there_has_no_rows(postgres: str, only: Any) -> None:

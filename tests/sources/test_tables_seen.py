@@ -32,7 +32,7 @@ from django_idgen.core.segment_generator import SegmentAllocator
 from django_idgen.db.connection import home_of
 from django_idgen.fields import SegmentIdField, SnowflakeField
 from django_idgen.models import LeafAlloc
-from django_idgen.process import handlers
+from django_idgen.process import maps
 from django_idgen.process.watch import IdColumn, highest_in
 from django_idgen.sources.http import HttpSource
 from tests.app.models import Invoice
@@ -62,7 +62,7 @@ def shop(request: pytest.FixtureRequest, tmp_path: Path, django_db_blocker: Any)
             stack.enter_context(using(alias))
             stack.enter_context(override_settings(DATABASE_ROUTERS=[Only(alias)]))
         fill(alias, Invoice._meta.db_table)
-        stack.callback(handlers.reset)
+        stack.callback(maps.reset)
         yield alias
 
 
@@ -80,9 +80,9 @@ def fill(alias: str, table: str, *, up_to: int = ROWS) -> None:
 @contextmanager
 def another_program() -> Iterator[None]:
     """A process that doesn't know the project's models, such as an id service."""
-    with patch.object(handlers.segments, "fields", {}):
+    with patch.object(maps.segments, "fields", {}):
         yield
-    handlers.reset()
+    maps.reset()
 
 
 def created() -> int:
@@ -151,7 +151,7 @@ def test_rows_come_before_ids_whatever_moved_the_tag(door: str, shop: str) -> No
         DOORS[door]()
     assert 1 < LeafAlloc.objects.using(shop).get(pk=TAG).max_id < ROWS
     assert created() == ROWS + 1
-    handlers.reset()
+    maps.reset()
     assert created() > ROWS + 1
 
 
@@ -176,7 +176,7 @@ def test_a_table_is_looked_at_once(shop: str) -> None:
     """The next process reads in its fetch that this was done; no test counts a query of it."""
     with looks() as found, CaptureQueriesContext(connections[shop]) as counted:
         assert created() == ROWS + 1
-        handlers.reset()
+        maps.reset()
         assert created() > ROWS + 1
     assert found == ["Invoice"]
     assert [query["sql"].split()[0] for query in counted] == ["INSERT", "INSERT"]
@@ -199,10 +199,10 @@ def test_a_tag_that_was_idle_is_not_looked_at_again(shop: str) -> None:
 def test_a_tag_that_was_deleted_is_looked_at_anew(shop: str) -> None:
     """Another program makes it again, between two ids of a process that was granted none."""
     assert created() == ROWS + 1
-    handlers.reset()
+    maps.reset()
     segments.of_field(Invoice._meta.pk)  # found, and not taken from
     LeafAlloc.objects.filter(pk=TAG).delete()
-    with patch.object(handlers.segments, "fields", {}):
+    with patch.object(maps.segments, "fields", {}):
         LeafAlloc.objects.create(biz_tag=TAG, max_id=2, step=STEP)
     assert created() == ROWS + 2
 
@@ -235,7 +235,7 @@ def test_a_second_table_of_the_tag_is_looked_at(shop: str) -> None:
     with connections[shop].cursor() as cursor:
         cursor.execute("CREATE TABLE box (id bigint PRIMARY KEY)")
         cursor.execute(f"INSERT INTO box VALUES ({3 * ROWS})")
-    handlers.reset()
+    maps.reset()
     assert parcel(table="box").objects.create().pk == 3 * ROWS + 1
 
 
@@ -244,7 +244,7 @@ def test_a_table_that_was_made_anew_is_looked_at_anew(shop: str) -> None:
     """PostgreSQL tells the two apart. (A dump was loaded, beside the tags.)"""
     with_rows(shop, "parcel")
     assert parcel().objects.create().pk == 2 * ROWS + 1
-    handlers.reset()
+    maps.reset()
     with connections[shop].cursor() as cursor:
         cursor.execute("DROP TABLE parcel")
         cursor.execute("CREATE TABLE parcel (id bigint PRIMARY KEY)")
@@ -316,7 +316,7 @@ def test_rows_that_a_rollback_brings_back_count(shop: str, begun: Any) -> None:
         assert created() == ROWS + 1
         raise ZeroDivisionError
     assert created() > ROWS + 1
-    handlers.reset()
+    maps.reset()
     assert created() > ROWS + 1
 
 
@@ -385,7 +385,7 @@ def test_rows_that_a_policy_may_hide_are_looked_at_by_each_process(shop: str) ->
     assert Invoice._meta.pk.next_value() == ROWS - 9
     execute(shop, "RESET ROLE")
     assert not LeafAlloc.objects.get(pk=TAG).tables_seen
-    handlers.reset()
+    maps.reset()
     assert created() > ROWS
 
 
@@ -409,7 +409,7 @@ def test_a_row_that_is_saved_elsewhere_is_above_the_rows_there(postgres: str) ->
     with using(postgres), override_settings(IDGEN=idgen_on(postgres)):
         fill(postgres, Invoice._meta.db_table)
         assert Invoice.objects.using(postgres).create().pk == ROWS + 1
-        handlers.reset()
+        maps.reset()
 
 
 def test_a_column_that_is_not_there_yet_has_no_rows(shop: str) -> None:
@@ -425,7 +425,7 @@ def test_a_table_that_is_missing_is_looked_for_before_the_fetch(shop: str) -> No
     source = segments.allocator().source
     fetch = patch.object(type(source), "fetch", autospec=True, side_effect=type(source).fetch)
     fields = {"parcels": [parcel("parcels")._meta.pk]}
-    with patch.dict(handlers.segments.fields, fields), fetch as called:
+    with patch.dict(maps.segments.fields, fields), fetch as called:
         generator = segments["parcels"]
         assert generator.next_id() == 1
         asked = called.call_count
@@ -486,7 +486,7 @@ def test_a_project_looks_at_the_tables_that_a_service_cant_see(shop: str) -> Non
         source = HttpSource(base_urls=url, token=SECRET)
         with closing(SegmentAllocator(source, source.loader)) as allocator:
             generator = allocator.generator(TAG)
-            handlers.segments.follow(generator, Invoice._meta.pk)
+            maps.segments.follow(generator, Invoice._meta.pk)
             assert generator.next_id() == ROWS + 1
 
 
@@ -533,7 +533,7 @@ def tenants(postgres: str) -> Iterator[str]:
             cursor.execute("CREATE TABLE south.parcel (id bigint PRIMARY KEY)")
         fill(postgres, "north.parcel")
         fill(postgres, "south.parcel", up_to=2 * ROWS)
-        stack.callback(handlers.reset)
+        stack.callback(maps.reset)
         yield postgres
 
 
@@ -548,12 +548,12 @@ def test_each_tenant_is_looked_at(tenants: str) -> None:
     for schema, rows in (("north", ROWS), ("south", 2 * ROWS)):
         go_to(tenants, schema)
         assert kind.objects.create().pk == rows + 1
-        handlers.reset()
+        maps.reset()
     with looks() as found:
         for schema in ("north", "south"):
             go_to(tenants, schema)
             assert kind.objects.create().pk > 2 * ROWS + 1
-            handlers.reset()
+            maps.reset()
     assert found == []
 
 
@@ -584,7 +584,7 @@ def test_a_tenant_that_is_dropped_is_no_matter_of_the_others(tenants: str) -> No
     execute(tenants, "CREATE SCHEMA south")
     LeafAlloc.objects.update(paused=False)
     go_to(tenants, "north")
-    handlers.segments[TAG].watch._found.clear()  # type: ignore[union-attr]
+    maps.segments[TAG].watch._found.clear()  # type: ignore[union-attr]
     assert kind.objects.create().pk == ROWS + 1
 
 
@@ -605,7 +605,7 @@ def test_a_coroutine_looks_in_its_search_path(
     tenants: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the thread where it uses the ORM; one that doesn't await, on a connection of its own."""
-    monkeypatch.setitem(handlers.segments.fields, "parcels", [parcel("parcels")._meta.pk])
+    monkeypatch.setitem(maps.segments.fields, "parcels", [parcel("parcels")._meta.pk])
     monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
 
     async def one() -> int:
@@ -629,5 +629,5 @@ def test_a_coroutine_looks_in_its_search_path(
     assert async_to_sync(one)() == ROWS + 1
     for ask, rows in ((of_south, 2 * ROWS), (without_waiting, ROWS)):
         LeafAlloc.objects.all().delete()
-        handlers.reset()
+        maps.reset()
         assert asyncio.run(ask()) == rows + 1

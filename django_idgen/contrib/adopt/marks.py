@@ -14,8 +14,8 @@ from ...core.stored import layout_of
 from ...fields import SegmentSource, SnowflakeSource
 from ...fields.base import GeneratedOnSave
 from ...ops.tags.edits import TagExists, clear_tag, make_tag, skip_tag
-from ...process import handlers
-from ...process.factory import registries
+from ...process import maps
+from ...process.maps import registries
 from ...process.tags import TagsElsewhere, find_tag, source_behind_pool
 from ...settings.config import GeneratorSettings
 
@@ -49,7 +49,7 @@ def raise_tag(tag: str, first: int, *, step: int = 0, description: str = "") -> 
     """
     found = find_tag(tag)
     if found is None:
-        step = step or handlers.current_settings().segments.default_step
+        step = step or maps.current_settings().segments.default_step
         with suppress(TagExists):  # another process has made it
             make_tag(tag, step=step, max_id=first, description=description)
         found = find_tag(tag)
@@ -85,7 +85,7 @@ def next_after(field: GeneratedOnSave) -> int:
         return 1 if found is None else found.max_id
     snowflakes = cast(SnowflakeSource, field)
     layout = _layout_by_time(snowflakes)
-    entry = handlers.generator_settings(snowflakes.generator)
+    entry = maps.generator_settings(snowflakes.generator)
     latest_us = max(unix_us(datetime.now(UTC)), _lent_until_us(entry)) + GRACE // MICROSECOND
     return layout.max_id_at(moment(min(latest_us, MAX_UNIX_US))) + 1
 
@@ -119,7 +119,7 @@ def _fetch(tag: str, **options: Any) -> Segment:
 
 
 def _layout_by_time(field: SnowflakeSource) -> BitLayout:
-    layout = handlers.generator_settings(field.generator).layout
+    layout = maps.generator_settings(field.generator).layout
     if not layout.time_is_top:
         raise ConfigurationError(
             f"Ids of generator {field.generator!r} do not rise with time (layout {layout}), so "

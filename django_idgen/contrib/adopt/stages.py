@@ -22,7 +22,7 @@ from ...fields import SegmentIdField, SegmentSource, SnowflakeField
 from ...fields.base import GeneratedOnSave
 from ...fields.operations import MAX_BATCH, Report, count_rows
 from ...ops.native import native_column
-from ...process.handlers import generator_settings
+from ...process.maps import generator_settings
 from .key_operations import (
     AdoptKey,
     DropCounter,

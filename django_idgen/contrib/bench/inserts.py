@@ -21,7 +21,7 @@ from django.db import DatabaseError, connections, models
 
 from ...core.options import check_whole
 from ...fields import SegmentIdField, SnowflakeField
-from ...process.handlers import segments
+from ...process.maps import segments
 from .measure import quiet_gc
 from .targets import SEGMENT, BenchFailed, PeerMissing, peer
 

@@ -35,7 +35,7 @@ import django
 from ...core.errors import ConfigurationError, IdgenError
 from ...core.options import check_whole
 from ...process.exits import end_now
-from ...process.handlers import segments
+from ...process.maps import segments
 from .proof import Fault, Journal
 from .targets import BenchFailed, Target, open_target
 

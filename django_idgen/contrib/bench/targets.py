@@ -24,7 +24,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from ...core.errors import ConfigurationError, IdgenError, sentence
 from ...core.generator import Generator
 from ...core.lease import Lease
-from ...process.handlers import generators, segments
+from ...process.maps import generators, segments
 
 SEGMENT = "segment:"
 PEER = "peer:"

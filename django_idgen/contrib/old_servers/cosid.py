@@ -68,8 +68,7 @@ from ...core.registry import Registry
 from ...core.segment import MAX_ID, Demand, Segment, check_tag
 from ...ops.tags import edits as tag_edits
 from ...ops.tags.change_log import record
-from ...process.factory import RegistryMap
-from ...process.handlers import current_settings, generators, segments
+from ...process.maps import RegistryMap, current_settings, generators, segments
 from ...process.tags import Tag, find_tag
 from ...rest.authentication import Caller
 from ...rest.clients import MOST_LABEL, OPEN, Owner, check_quota

@@ -18,7 +18,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
 from rest_framework.exceptions import APIException
 
-from ...process.handlers import generators
+from ...process.maps import generators
 from ...settings import DEFAULT_ALIAS
 from .mounting import DEFAULT, Authentication, OldServer, checked_alias, json_answer, of_generator
 

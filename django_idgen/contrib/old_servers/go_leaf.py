@@ -32,7 +32,7 @@ from ...core.segment import MAX_ID, MAX_STEP, check_tag
 from ...core.segment_generator import SegmentStats
 from ...ops.tags import edits as tag_edits
 from ...ops.tags.change_log import record
-from ...process.handlers import current_settings, segments
+from ...process.maps import current_settings, segments
 from ...process.tags import TagUnknown, find_tag
 from ...rest.serializers import StrictJSONParser
 from ...rest.tags import UnknownTag

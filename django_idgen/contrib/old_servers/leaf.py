@@ -31,7 +31,7 @@ from rest_framework.exceptions import APIException, NotFound, ParseError
 from ...core.clock import in_zone, unix_us
 from ...core.errors import InvalidTag, SegmentError, TimeOutOfRange
 from ...core.layout import BitLayout
-from ...process.handlers import current_settings
+from ...process.maps import current_settings
 from ...rest.tags import UnknownTag
 from ...settings import DEFAULT_ALIAS
 from .mounting import (

@@ -39,7 +39,7 @@ from ...core.generator import Generator
 from ...core.layout import BitLayout, parse_layout
 from ...core.segment import check_tag
 from ...db.transactions import never_atomic
-from ...process.handlers import current_settings, generators, segments
+from ...process.maps import current_settings, generators, segments
 from ...rest.authentication import (
     TOKENS,
     Caller,

@@ -40,7 +40,7 @@ from rest_framework.exceptions import (
 )
 
 from ...core.segment import STEP, Segment
-from ...process.handlers import current_settings
+from ...process.maps import current_settings
 from ...rest.authentication import Caller
 from ...rest.lending import Lending
 from . import redaction

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, tzinfo
 from ...core.clock import is_aware
 from ...core.errors import ConfigurationError
 from ...core.options import check_whole
-from ...process.handlers import generators
+from ...process.maps import generators
 
 
 class ModuloTables:

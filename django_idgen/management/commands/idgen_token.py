@@ -18,7 +18,7 @@ from django.views.decorators.debug import sensitive_variables
 from django_idgen.core.errors import IdgenError
 from django_idgen.db.tables import with_way_out
 from django_idgen.models import AccessToken
-from django_idgen.process.handlers import current_settings
+from django_idgen.process.maps import current_settings
 from django_idgen.rest.tokens import (
     living_tokens,
     make_token,

@@ -17,7 +17,7 @@ from ...db.connection import home_of
 from ...db.tables import is_missing
 from ...fields import SegmentSource
 from ...models import LeafAlloc, SegmentHistory
-from ...process import handlers
+from ...process import maps
 from ...process.tags import is_row_of, tag_databases
 
 MOST_TAGS = 50
@@ -150,7 +150,7 @@ def _rows(alias: str, number: int, wanted: list[str] | None) -> tuple[list[LeafA
     if wanted is not None:
         return [row for row in rows.filter(pk__in=wanted) if is_row_of(row.pk, alias)], 0
     past = rows.filter(max_id__gt=number)
-    own = list(past.filter(pk__in=list(handlers.segments.fields))[:MOST_TAGS])
+    own = list(past.filter(pk__in=list(maps.segments.fields))[:MOST_TAGS])
     others = past.exclude(pk__in=[row.pk for row in own])
     room = MOST_TAGS - len(own)
     found = own + list(others.order_by("max_id", "pk")[:room])
@@ -174,7 +174,7 @@ def _grants(alias: str, number: int, tags: Sequence[str]) -> list[tuple[str, Gra
 def _reading(
     tag: str, number: int, rows: dict[str, LeafAlloc], grants: list[Grant]
 ) -> SegmentReading:
-    fields = tuple(handlers.segments.fields.get(tag, ()))
+    fields = tuple(maps.segments.fields.get(tag, ()))
     max_id = max((row.max_id for row in rows.values()), default=1)
     latest = tuple(sorted(grants, key=lambda grant: grant.taken_at, reverse=True))
     return SegmentReading(tag, _standing(number, rows, grants), max_id, latest, fields)

@@ -16,8 +16,7 @@ from ...core.errors import IdgenError, InvalidId, RegistryUnavailable, one_line
 from ...core.inspection import InspectedMark
 from ...core.layout import BitLayout, IdParts
 from ...core.stored import Era
-from ...process.factory import registries
-from ...process.handlers import current_settings, generator_settings
+from ...process.maps import current_settings, generator_settings, registries
 from ...settings.config import GeneratorSettings
 from ..workers import who_held
 

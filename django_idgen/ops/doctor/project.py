@@ -22,7 +22,7 @@ from ...db.rows import read_aggregate
 from ...db.sqlite import database_of, file_beside
 from ...db.tables import has_table, missing_columns, our_tables, table_names, table_of
 from ...fields import SegmentSource, SnowflakeSource
-from ...process.factory import registries
+from ...process.maps import registries
 from ...settings.config import GeneratorSettings, IdgenSettings
 from .findings import Finding, Unexamined
 

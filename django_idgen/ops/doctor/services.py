@@ -6,8 +6,8 @@ from collections.abc import Callable, Generator, Iterator
 from functools import partial
 
 from ...core.errors import ConfigurationError, IdgenError, SegmentRefused, one_line
-from ...process import handlers
-from ...process.factory import registries
+from ...process import maps
+from ...process.maps import registries
 from ...process.tags import source_behind_pool
 from .findings import Finding, Severity
 from .project import Project
@@ -21,7 +21,7 @@ def examine(project: Project) -> Iterator[Finding]:
     for entry in project.generators:
         yield from _refused(f"generator {entry.alias!r}", registries[entry.alias].check_access)
     source = source_behind_pool()
-    for tag in sorted(handlers.segments.fields):
+    for tag in sorted(maps.segments.fields):
         error = yield from _refused(f"tag {tag!r}", partial(source.check_access, tag))
         if error is not None and not isinstance(error, SegmentRefused):
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...models import LeafAlloc
-from ...process import handlers
+from ...process import maps
 from ...process.tags import is_row_of, source_behind_pool, source_in_use
 from ..tags.outlook import outlooks
 from .findings import Finding, Severity, Unexamined
@@ -25,7 +25,7 @@ def examine(project: Project) -> Iterator[Finding | Unexamined]:
 
 
 def _of_database(alias: str) -> Iterator[Finding]:
-    outage = handlers.current_settings().segments.outage
+    outage = maps.current_settings().segments.outage
     used = LeafAlloc.objects.using(alias).filter(rate__gt=0, paused=False).order_by("-rate")
     rows = [row for row in used[:MOST_TAGS] if row.rate * outage >= 1 and is_row_of(row.pk, alias)]
     found = outlooks(rows, alias)

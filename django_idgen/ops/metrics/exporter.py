@@ -23,7 +23,7 @@ from ...core.clock import SYSTEM_CLOCK
 from ...core.generator import Generator
 from ...core.loader import PerProcess, is_prefork
 from ...db.transactions import never_atomic
-from ...process import handlers, lifecycle
+from ...process import lifecycle, maps
 from ...settings.config import MetricsSettings
 from .collectors import ProcessCollector, SharedCollector
 from .process import EVENTS, ProcessMetrics, is_multiprocess
@@ -59,7 +59,7 @@ class Exporter(PerProcess):
         """Listen to signals, forks and the end of the process."""
         for event in EVENTS:
             signals.connect_quick(event, partial(self._on_event, event))
-        handlers.on_removed.append(self._on_removed)
+        maps.on_removed.append(self._on_removed)
         lifecycle.register(close=lambda: self._stop.set(), forget=self.forget)
         lifecycle.watch()
         if not is_multiprocess():
@@ -120,7 +120,7 @@ def start(settings: MetricsSettings | None = None) -> Exporter:
     if not _started:
         with _lock:
             if not _started:
-                chosen = settings or handlers.current_settings().metrics or MetricsSettings()
+                chosen = settings or maps.current_settings().metrics or MetricsSettings()
                 made = Exporter(chosen)
                 made.connect()
                 _started.append(made)

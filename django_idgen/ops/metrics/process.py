@@ -23,7 +23,7 @@ from ...core.generator import Generator
 from ...core.keeper import LeaseKeeper
 from ...core.loader import PerProcess
 from ...db.sqlite import no_fork
-from ...process import handlers
+from ...process import maps
 from .definitions import BUCKETS, PROCESS, Definition
 
 try:
@@ -124,13 +124,13 @@ class ProcessMetrics(PerProcess):
         # The library's lock must not be held at a fork: the child could never release it.
         with no_fork(), self._lock:
             metrics = self._all()
-            made = handlers.generators.made()
+            made = maps.generators.made()
             for alias, generator in made.items():
                 self._count_generator(metrics, alias, generator)
             for alias in {*self._aliases, *made}:
                 self._show_lease(metrics, alias, made[alias].keeper if alias in made else None)
             self._aliases.update(made)
-            self._look_at_tags(metrics, handlers.segments.made())
+            self._look_at_tags(metrics, maps.segments.made())
 
     def count_removed(self, kind: str, name: str, generator: Generator) -> None:
         """Count what a generator did until its end; later looks don't find it."""

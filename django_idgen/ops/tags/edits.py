@@ -30,7 +30,7 @@ from ...db.rows import insert_row, is_any, read_first, rows_of, why_alike
 from ...db.tables import make_missing_tables, missing_tables
 from ...db.transactions import Transactions
 from ...models import Installation, LeafAlloc
-from ...process import handlers
+from ...process import maps
 from ...process.tags import (
     Tag,
     find_tag,
@@ -191,7 +191,7 @@ def raise_tag(tag: str, to: int, *, like: Tag | None = None) -> None:
     source = source_of_tags()
     source.agree(tag)
     source.marks(tag).raise_mark(tag, to)
-    step = handlers.current_settings().segments.default_step if like is None else like.first.step
+    step = maps.current_settings().segments.default_step if like is None else like.first.step
     description = "" if like is None else like.first.description
     paused = like is not None and like.paused
     for alias in source.route(tag):
@@ -351,13 +351,13 @@ def preload_here(tag: str) -> bool:
 
     Waits as long as a caller for an id does, and raises as for one.
     """
-    generator: Any = handlers.segments[check_tag(tag)]
-    return bool(generator.preload(handlers.segments.allocator().timeout))
+    generator: Any = maps.segments[check_tag(tag)]
+    return bool(generator.preload(maps.segments.allocator().timeout))
 
 
 def held_here(tag: str) -> int:
     """How many ids of ``tag`` this process holds; 0 if it doesn't use the tag."""
-    made = handlers.segments.get(tag)
+    made = maps.segments.get(tag)
     stats: Any = None if made is None else made.stats()
     return 0 if stats is None else int(stats.remaining)
 
@@ -373,7 +373,7 @@ def fill_pool(row: LeafAlloc) -> int | None:
     pool = source_in_use()
     if not pool.is_pool:
         return None
-    outage = handlers.current_settings().segments.outage
+    outage = maps.current_settings().segments.outage
     return pool.refill(row.pk, max(Forecast(row.pk, row.rate, 0).wanted(outage), row.step))
 
 
@@ -388,7 +388,7 @@ def clear_here(tag: str) -> int:
 
     They go into the pool, or become a gap without one. Other processes keep theirs.
     """
-    made: Any = handlers.segments.get(check_tag(tag))
+    made: Any = maps.segments.get(check_tag(tag))
     return 0 if made is None else int(made.clear())
 
 

@@ -28,7 +28,7 @@ from django.db.models.signals import class_prepared, post_save
 from ...core.errors import IdgenError
 from ...core.segment import HIGHEST
 from ...fields import SegmentSource
-from ...process import handlers
+from ...process import maps
 
 logger = logging.getLogger("django_idgen")
 
@@ -53,7 +53,7 @@ def _watch_model(sender: type[Model], **_kwargs: Any) -> None:
     if fields:
         if sender._meta.apps is apps and sender is of_table:
             for field in fields:
-                known = handlers.segments.fields.setdefault(field.resolved_tag, [])
+                known = maps.segments.fields.setdefault(field.resolved_tag, [])
                 if field not in known:  # apps are ready again after a change of INSTALLED_APPS
                     known.append(field)
         receiver = partial(_on_saved, fields)
@@ -76,7 +76,7 @@ def _note(using: str, tag: str, top: int) -> None:
     if top <= HIGHEST:
         # Wrong settings are reported by the checks, and by the next id.
         with suppress(IdgenError, ImportError):
-            handlers.segments.go_past(tag, top)
+            maps.segments.go_past(tag, top)
     connection: Any = connections[using]
     known: ReferenceType[_LoadedRows] | None = getattr(connection, "idgen_loaded", None)
     loaded = None if known is None else known()

@@ -20,7 +20,7 @@ from django.db.migrations.operations.base import Operation
 
 from ...core.errors import IdgenError
 from ...fields import SegmentSource
-from ...process import handlers
+from ...process import maps
 from ...process.tags import Tag, TagsElsewhere, find_tag, next_free_id
 from .edits import raise_tag
 
@@ -87,7 +87,7 @@ def _follow_former(former: Former) -> None:
     for tag, before in former.items():
         known = [found for each in before if (found := find_tag(each)) is not None]
         is_new = find_tag(tag) is None
-        if not known or (is_new and tag not in handlers.segments.fields):
+        if not known or (is_new and tag not in maps.segments.fields):
             continue
         stands, why = max(map(next_free_id, before)), f"as {' and '.join(sorted(before))} did"
         if is_new:
@@ -100,7 +100,7 @@ def _follow_former(former: Former) -> None:
 def _follow_tables() -> None:
     from ...process.watch import highest_in  # which has to import the generators
 
-    for tag, fields in list(handlers.segments.fields.items()):
+    for tag, fields in list(maps.segments.fields.items()):
         top = max(map(highest_in, fields), default=0)
         if top and next_free_id(tag) <= top:
             _raise(tag, top + 1, "above the rows of its table")

@@ -19,7 +19,7 @@ from django_idgen.core.snowflake import SnowflakeGenerator
 from django_idgen.leases.memory import MemoryLeases
 from django_idgen.leases.redis.registry import RedisLeases
 from django_idgen.ops.workers import release_worker, who_held, worker_map
-from django_idgen.process import handlers
+from django_idgen.process import maps
 from django_idgen.process.factory import build_namespace
 from django_idgen.settings.config import SettingsError
 from tests.leases.server.shop import SHOP, ServerLeases
@@ -31,7 +31,7 @@ HTTP = "django_idgen.leases.http.HttpLeases"
 @pytest.fixture(autouse=True)
 def _closed() -> Iterator[None]:
     yield
-    handlers.reset()
+    maps.reset()
 
 
 def idgen(**generator: Any) -> Any:
@@ -134,7 +134,7 @@ def test_what_a_registry_does_not_lend_is_reserved(postgres: str) -> None:
 
 def test_in_memory_the_generators_own_registry_is_asked() -> None:
     """No other one knows what it lent."""
-    entry = handlers.generator_settings("default")
+    entry = maps.generator_settings("default")
     registry = MemoryLeases(build_namespace(entry))
     with SnowflakeGenerator(entry.layout, registry) as made, generators.override("default", made):
         made.next_id()

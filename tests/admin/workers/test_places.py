@@ -12,7 +12,7 @@ from django_idgen.core.errors import WorkerOutOfRange
 from django_idgen.core.inspection import WorkerState, name_of
 from django_idgen.models import WorkerLease
 from django_idgen.ops.workers import release_worker, who_held, worker_map
-from django_idgen.process import handlers
+from django_idgen.process import maps
 from tests.leases.server.shop import SHOP, ServerLeases
 from tests.places import place
 from tests.server_tools import execute_apart
@@ -46,7 +46,7 @@ def test_of_a_held_worker_id_the_map_tells_all(place: str) -> None:
 def test_what_was_given_back_is_free(place: str) -> None:
     """Its last holder is still told."""
     next_id()
-    handlers.reset()
+    maps.reset()
     (entry,) = worker_map("default").entries.values()
     assert (entry.state, entry.window_left) == (WorkerState.FREE, None)
     assert entry.holder

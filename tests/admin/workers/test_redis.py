@@ -16,7 +16,7 @@ from django_idgen.core.inspection import WorkerState
 from django_idgen.leases.redis import registry as redis_scripts
 from django_idgen.models import NamespaceRecord
 from django_idgen.ops.workers import release_worker, who_held, worker_map
-from django_idgen.process import handlers
+from django_idgen.process import maps
 from tests.places import empty_sqlite
 from tests.redis_servers import RedisFarm, RedisServer, cache_alias, redis_farm
 from tests.upkeep_tools import redis_leases_on
@@ -41,7 +41,7 @@ def database(postgres: str, server: RedisServer) -> Iterator[str]:
         override_settings(IDGEN=redis_leases_on(alias, postgres, timeout=2)),
     ):
         yield postgres
-        handlers.reset()
+        maps.reset()
 
 
 def lease() -> Any:
@@ -138,7 +138,7 @@ def test_over_a_sqlite_file_it_is_the_same(
         assert list(tmp_path.glob("*-idgen")) == []
         next_id()
         first = lease()
-        handlers.reset()
+        maps.reset()
         next_id()
         (entry,) = worker_map("default").entries.values()
         assert entry.state is WorkerState.HELD
@@ -146,7 +146,7 @@ def test_over_a_sqlite_file_it_is_the_same(
         assert held is not None
         assert held.mark.start == lease().start
         assert who_held("default", first.worker, first.start) is None
-        handlers.reset()
+        maps.reset()
 
 
 def test_a_large_map_is_asked_for_in_parts(database: str, server: RedisServer) -> None:

@@ -12,7 +12,7 @@ from django_idgen import generators, next_id
 from django_idgen.core.inspection import WorkerEntry, WorkerState
 from django_idgen.models import NamespaceRecord, WorkerLease
 from django_idgen.ops.workers import entries_from_rows, worker_map
-from django_idgen.process import handlers
+from django_idgen.process import maps
 from tests.places import place
 
 __all__ = ["place"]
@@ -23,7 +23,7 @@ def held(place: str) -> Iterator[int]:
     """A worker id that this process holds; there is a row of it."""
     next_id()
     yield generators["default"].keeper.lease.worker  # type: ignore[attr-defined]
-    handlers.reset()
+    maps.reset()
 
 
 def rows(place: str) -> list[WorkerLease]:

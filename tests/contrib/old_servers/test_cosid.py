@@ -12,7 +12,7 @@ from django.test import Client
 
 from django_idgen import generators, segments
 from django_idgen.models import LeafAlloc
-from django_idgen.process import handlers
+from django_idgen.process import maps
 from django_idgen.rest.tokens import make_token
 from tests.places import empty_place as empty_place
 from tests.places import idgen_on
@@ -245,7 +245,7 @@ def test_the_end_of_the_ids_is_an_error(shards: list[str], settings: Any) -> Non
     LeafAlloc.objects.using(shards[0]).update(max_id=2**63 - 5)
     answer = Client().patch("/open/cosid/segments/shop/orders?step=100")
     assert (answer.status_code, set(answer.json())) == (409, {"code", "msg", "errors"})
-    handlers.reset()  # before the databases go
+    maps.reset()  # before the databases go
 
 
 def served_by(databases: list[str]) -> dict[str, Any]:
@@ -270,7 +270,7 @@ def test_a_tag_of_several_databases_has_no_ranges(
     segments["shop.orders"].next_id()
     answer = Client().patch("/open/cosid/segments/shop/orders?step=10")
     assert (answer.status_code, answer.json()["code"]) == (503, "503")
-    handlers.reset()  # before the databases go
+    maps.reset()  # before the databases go
 
 
 # --- owners ----------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from django_idgen.contrib.old_servers import tinyid
 from django_idgen.core.errors import SegmentUnavailable
 from django_idgen.core.segment import Segment
 from django_idgen.models import LeafAlloc
-from django_idgen.process import handlers
+from django_idgen.process import maps
 from tests.tiers import long
 
 from .conftest import TAG, asking, assert_never_cached, marks
@@ -191,4 +191,4 @@ def test_clients_and_our_own_processes_never_meet(
     assert len(set(ids)) == len(ids)
     deltas = {segment.delta for client in clients for segment in client.segments}
     assert deltas == {databases}
-    handlers.reset()  # before the databases go
+    maps.reset()  # before the databases go

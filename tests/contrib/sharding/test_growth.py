@@ -23,7 +23,7 @@ from django_idgen.core.errors import ConfigurationError
 from django_idgen.core.segment import Segment
 from django_idgen.core.segment_generator import SegmentAllocator
 from django_idgen.models import Installation, LeafAlloc
-from django_idgen.process import handlers
+from django_idgen.process import maps
 from django_idgen.sources.database import DatabaseSource
 from tests.conftest import _drop_tables
 from tests.ops.doctor.fleet import Child, databases_of
@@ -320,7 +320,7 @@ def test_it_refuses_while_the_pool_has_ids(shards: list[str], redis: str) -> Non
             grow(shards)
         source.clear(["orders"])
         assert "Done." in grow(shards)
-        handlers.reset()
+        maps.reset()
 
 
 def test_a_database_that_gave_out_ids_can_not_join(shards: list[str]) -> None:

@@ -71,7 +71,7 @@ def test_an_in_memory_project_gets_ids_through_redis(
     farm: RedisFarm, django_db_blocker: Any
 ) -> None:
     """A test suite on an in-memory database needs no more than the Redis it names."""
-    from django_idgen.process.handlers import generators
+    from django_idgen.process.maps import generators
 
     options = {"alias": "idgen", "window": 60}
     idgen = {"GENERATORS": {"shop": {"LEASES": {"BACKEND": PATH, "OPTIONS": options}}}}

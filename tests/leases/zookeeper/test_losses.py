@@ -34,7 +34,7 @@ from django_idgen.core.lease import Lease
 from django_idgen.core.snowflake import SnowflakeGenerator
 from django_idgen.leases import zookeeper as zookeeper_module
 from django_idgen.leases.zookeeper import ZooKeeperLeases
-from django_idgen.process import handlers
+from django_idgen.process import maps
 from tests.contracts.loss_contract import LossContract
 from tests.leases.redis.fleet import STRIDE, WINDOW, Fleet
 from tests.leases.zookeeper.conftest import ZooKeeperFleet, zookeeper_space
@@ -470,7 +470,7 @@ def test_ids_of_a_project(
             server.kill()
             ids += generators["default"].next_ids(1000)
         finally:
-            handlers.reset()
+            maps.reset()
     assert ids == sorted(set(ids))
 
 

@@ -26,7 +26,7 @@ from django_idgen.core.segment import MAX_ID
 from django_idgen.models import LeafAlloc, SegmentHistory
 from django_idgen.ops.decoding import Standing, readings, spellings
 from django_idgen.ops.decoding.rendering import drawn_bits
-from django_idgen.process import handlers
+from django_idgen.process import maps
 from django_idgen.process.factory import build_generator
 from django_idgen.settings.config import SettingsError
 from tests import servers
@@ -50,7 +50,7 @@ TWO = {
 def packed(
     alias_: str = "default", when: datetime = NOW, worker: int = 3, sequence: int = 7
 ) -> int:
-    layout = handlers.generator_settings(alias_).layout
+    layout = maps.generator_settings(alias_).layout
     tick = (int(when.timestamp()) * 1_000_000 - layout.epoch_us) // layout.tick_us
     return layout.pack(tick, worker, sequence)
 
@@ -59,7 +59,7 @@ def packed(
 def _settings() -> Any:
     with override_settings(IDGEN=TWO):
         yield
-    handlers.reset()
+    maps.reset()
 
 
 def by_alias(number: object, **wanted: Any) -> dict[str, Any]:
@@ -146,7 +146,7 @@ def test_who_held_the_worker_id_then_is_told(alias: str, request: Any) -> None:
         (snowflake,) = found.snowflakes
         assert snowflake.lease is not None
         assert snowflake.lease.mark.holder == "web-1"
-        layout = handlers.generator_settings("default").layout
+        layout = maps.generator_settings("default").layout
         a_minute_before = number - (60_000 << layout.time_shift)
         for other in (number ^ 1 << layout.worker_shift, a_minute_before):
             (snowflake,) = readings(other)[0].snowflakes
@@ -191,7 +191,7 @@ def test_ids_of_before_a_move_are_read_as_they_were_made(
         with override_settings(IDGEN={"GENERATORS": {"default": entry}}):
             mended("settings", database=[alone])
             parts.append(generators["default"].decode(generators["default"].next_id()))  # type: ignore[attr-defined]
-            handlers.reset()
+            maps.reset()
     with override_settings(IDGEN={"GENERATORS": {"default": leases | changed}}):
         old, new = (readings(each.id)[0].snowflakes[0] for each in parts)
         (offline,) = readings(parts[0].id, offline=True)[0].snowflakes
@@ -210,7 +210,7 @@ def test_ids_of_a_layout_with_a_batch_are_still_read(alone: str) -> None:
         "LEASES": {"OPTIONS": {"database": alone}},
     }
     with override_settings(IDGEN={"GENERATORS": {"default": entry}}):
-        now = handlers.generator_settings("default")
+        now = maps.generator_settings("default")
         layout = BitLayout(fields, tick_us=1000, epoch_us=now.layout.epoch_us)
         with build_generator(replace(now, layout=layout)) as before:
             number = before.next_id()
@@ -230,7 +230,7 @@ def test_ids_of_before_other_worker_ids_were_lent_are_no_doubtful_ones(alone: st
             mended("settings", database=[alone])
             numbers.append(generators["default"].next_id())
             (found,) = readings(numbers[0])[0].snowflakes
-            handlers.reset()
+            maps.reset()
     assert found.is_plausible
     assert found.parts is not None
     assert found.parts.worker_parts.keys() == {"a", "b"}

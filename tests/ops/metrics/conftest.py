@@ -36,7 +36,7 @@ def script(metrics_site: Site) -> Script:
 
 PREAMBLE = """
 from django_idgen import generators, next_id, segments
-from django_idgen.process import handlers
+from django_idgen.process import maps
 from django_idgen.ops.metrics.exporter import start
 from django_idgen.ops.metrics.exporter import exposition
 from tests.ops.metrics.samples import Scraped

@@ -93,8 +93,8 @@ for _ in range(3):
     found = scraped()
 assert not found.samples("ids_issued_total")
 assert not found.samples("lease_held")
-assert handlers.generators.made() == {}
-assert handlers.segments.made() == {}
+assert maps.generators.made() == {}
+assert maps.segments.made() == {}
 assert found.one("worker_ids", state="held") == 0
 next_id()
 assert scraped().one("ids_issued_total") == scraped().one("ids_issued_total") == 1
@@ -106,7 +106,7 @@ def test_counts_survive_the_end_of_generators(script: Script) -> None:
     script("""
 next_id()
 segments["orders"].next_ids(5)
-handlers.reset()
+maps.reset()
 found = scraped()
 assert found.one("ids_issued_total") == 1
 assert found.one("segment_ids_issued_total") == 5
@@ -122,10 +122,10 @@ assert found.one("segment_ids_issued_total") == 7
 import time
 from django.conf import settings
 settings.IDGEN["SEGMENTS"] = {"OPTIONS": {"idle_after": 0.01}}
-handlers.reset()
+maps.reset()
 segments["brief"].next_ids(3)
-allocator = handlers.segments.allocator()
-while "brief" in handlers.segments.made():
+allocator = maps.segments.allocator()
+while "brief" in maps.segments.made():
     time.sleep(0.02)
     allocator.sweep()
 assert scraped().one("segment_ids_issued_total", tag="brief") == 3
@@ -157,7 +157,7 @@ if child == 0:
         assert found.sum("ids_issued_total") == (2 if shared else 1)
         assert found.sum("segment_ids_issued_total") == (7 if shared else 2)
         assert all(left > 0 for _, left in found.samples("lease_seconds_left"))
-        handlers.reset()
+        maps.reset()
         code = 0
     finally:
         os._exit(code)
@@ -179,7 +179,7 @@ tags = {labels["tag"] for labels, _ in found.samples("segment_ids_issued_total")
 assert tags == {"t19", "t18", "t17", "other"}
 assert found.sum("segment_ids_issued_total") == 210
 assert found.one("segment_ids_issued_total", tag="other") == 210 - 20 - 19 - 18
-held = sum(made.stats().remaining for made in handlers.segments.made().values())
+held = sum(made.stats().remaining for made in maps.segments.made().values())
 assert found.sum("segment_buffer_ids") == held
 assert len(found.samples("tag_max_id")) == 3
 assert found.one("tags") == 20

@@ -21,7 +21,7 @@ from django_idgen.models import LeafAlloc
 from django_idgen.ops.tags.edits import PoolStillOpen, make_tag, pause_tag, resume_tag, skip_tag
 from django_idgen.ops.tags.outlook import outlook
 from django_idgen.ops.upkeep import preload_segments
-from django_idgen.process import handlers
+from django_idgen.process import maps
 from django_idgen.process.tags import find_tag
 from django_idgen.sources.database import DatabaseSource
 from django_idgen.sources.pool.scripts import key_of
@@ -48,7 +48,7 @@ def patient(place: str) -> Iterator[str]:
     }
     with override_settings(IDGEN={"SEGMENTS": entry}):
         yield place
-        handlers.reset()
+        maps.reset()
 
 
 @pytest.fixture
@@ -523,7 +523,7 @@ def away(farm: RedisFarm, postgres: str) -> Iterator[Callable[[], RedisServer]]:
 
         yield back
         server.resume()
-        handlers.reset()
+        maps.reset()
 
 
 def test_a_pool_that_can_not_be_cleared_is_told_and_cleared_later(

@@ -19,7 +19,7 @@ from django_idgen.core.errors import TagPaused
 from django_idgen.models import LeafAlloc
 from django_idgen.ops.tags.change_log import describe
 from django_idgen.ops.tags.edits import make_tag, pause_tag, resume_tag
-from django_idgen.process import handlers
+from django_idgen.process import maps
 from django_idgen.rest.tags import KNOWN_TAGS
 from django_idgen.sources.http import HttpSource
 from tests.ops.tags.test_pausing import ENDLESS, held_by
@@ -43,7 +43,7 @@ def tag(postgres: str) -> Iterator[str]:
         cache.clear()
         make_tag("orders", step=STEP)
         yield "orders"
-        handlers.reset()
+        maps.reset()
         KNOWN_TAGS.clear()
 
 

@@ -30,7 +30,7 @@ from django_idgen.core.errors import (
     SegmentUnavailable,
 )
 from django_idgen.models import AccessToken, LeafAlloc
-from django_idgen.process import handlers
+from django_idgen.process import maps
 from django_idgen.rest import ids
 from django_idgen.rest.authentication import TOKENS
 from django_idgen.rest.tokens import make_token
@@ -337,7 +337,7 @@ def test_a_class_of_the_projects_own_goes_the_ordinary_way(rf: Any, tag: str, se
 
 def test_a_tag_that_was_only_named_is_not_known(ask: Asking, ways: list[str]) -> None:
     """``segments["x"]`` without an id makes no row, and lets nobody make one over HTTP."""
-    _ = handlers.segments["named"]
+    _ = maps.segments["named"]
     for _number in range(2):
         assert ask("get", "/idgen/tags/named/ids").status_code == 404
     assert not LeafAlloc.objects.exists()
@@ -362,8 +362,8 @@ def untouched(tag: str) -> Untouched:
 
     def check() -> None:
         assert LeafAlloc.objects.get(pk=tag).max_id == 1
-        assert not handlers.segments
-        assert not handlers.generators.made()
+        assert not maps.segments
+        assert not maps.generators.made()
 
     return check
 

@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from django_idgen import segments
 from django_idgen.core.errors import ConfigurationError, InvalidTag, SegmentUnavailable
 from django_idgen.models import LeafAlloc
-from django_idgen.process import handlers
+from django_idgen.process import maps
 from django_idgen.rest import tags
 from django_idgen.rest.tags import KNOWN_TAGS, KnownTags, UnknownTag, check_known
 from tests.places import empty_place, idgen_on, place
@@ -161,7 +161,7 @@ def test_while_nobody_can_be_asked_what_was_found_is_believed() -> None:
         known.has("b")
     clock.seconds = 0.0
     assert known.has_lately("a")
-    handlers.reset()  # other settings, perhaps another database
+    maps.reset()  # other settings, perhaps another database
     assert not known.has_lately("a")
     with pytest.raises(SegmentUnavailable):
         known.has("a")

@@ -23,7 +23,7 @@ from django_idgen.contrib.old_servers.cosid import Instance, MachineIds
 from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.lease import Namespace
 from django_idgen.leases.memory import MemoryLeases
-from django_idgen.process.factory import registries
+from django_idgen.process.maps import registries
 from django_idgen.rest.clients import Owner, TooManyLeases
 from tests.places import empty_place as empty_place
 from tests.places import sqlite

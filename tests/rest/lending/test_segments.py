@@ -28,7 +28,7 @@ from django_idgen.core.errors import SegmentUnavailable
 from django_idgen.core.segment import MAX_ID
 from django_idgen.models import LeafAlloc
 from django_idgen.ops.tags import edits as tag_edits
-from django_idgen.process import handlers
+from django_idgen.process import maps
 from django_idgen.sources.http import HttpSource
 from django_idgen.sources.server import FAILOVER_SKIP
 from tests.admin.people import staff
@@ -302,7 +302,7 @@ def site(no_tags: None) -> Iterator[None]:
     idgen = without_replicas("default")
     with one_token(), override_settings(ROOT_URLCONF="tests.remote.urls", IDGEN=idgen):
         yield
-    handlers.reset()
+    maps.reset()
 
 
 def take(client: Client, floor: int = 0) -> Any:
@@ -339,7 +339,7 @@ def test_a_user_with_it_leaves_a_trail() -> None:
 def restored(alias: str, max_id: int) -> None:
     """The service's database is put back to an earlier state, and the service started anew."""
     LeafAlloc.objects.using(alias).update(max_id=max_id)
-    handlers.reset()
+    maps.reset()
 
 
 @pytest.mark.parametrize("alias", ["postgres", "mariadb"], indirect=True)

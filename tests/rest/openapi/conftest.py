@@ -12,7 +12,7 @@ from django.core.management import call_command
 from django.test import override_settings
 
 from django_idgen import next_id
-from django_idgen.process import handlers
+from django_idgen.process import maps
 from django_idgen.rest.tokens import make_token
 from tests import servers
 from tests.conftest import _empty_database
@@ -56,7 +56,7 @@ def project(
         make_tables(database)
         next_id()
         yield
-        handlers.reset()
+        maps.reset()
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from django_idgen.core.encoding import TextForm
 from django_idgen.core.errors import InvalidTag
 from django_idgen.core.segment import MAX_TAG_LENGTH, check_tag
 from django_idgen.ops.tags.edits import resume_tag
-from django_idgen.process.handlers import current_settings
+from django_idgen.process.maps import current_settings
 from django_idgen.rest.openapi import describe
 from tests.rest.openapi.conftest import WITHOUT_SESSIONS, scheme_of
 from tests.tiers import LONG

@@ -11,7 +11,7 @@ from rest_framework.test import APIClient
 
 from django_idgen import generators
 from django_idgen.core.encoding import ALPHABETS, TextForm
-from django_idgen.process import handlers
+from django_idgen.process import maps
 from tests.rest.tags.people import Person, client_of
 
 pytestmark = pytest.mark.urls("tests.remote.urls")
@@ -23,7 +23,7 @@ CREATED = datetime(2025, 6, 1, 12, 0, 0, 123_000, tzinfo=UTC)
 def _settings() -> Any:
     with override_settings(IDGEN={}):
         yield
-        handlers.reset()
+        maps.reset()
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def client() -> APIClient:
 
 
 def made(worker: int = 3, sequence: int = 7) -> int:
-    layout = handlers.current_settings().generators["default"].layout
+    layout = maps.current_settings().generators["default"].layout
     tick = (int(CREATED.timestamp() * 1000) * 1000 - layout.epoch_us) // layout.tick_us
     return layout.pack(tick, worker, sequence)
 

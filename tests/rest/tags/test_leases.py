@@ -12,7 +12,7 @@ from rest_framework.test import APIClient
 from django_idgen import generators, next_id
 from django_idgen.core.errors import LeaseLost
 from django_idgen.models import NamespaceRecord, WorkerLease
-from django_idgen.process import factory, handlers
+from django_idgen.process import factory, maps
 from tests.places import empty_sqlite, place
 from tests.rest.tags.people import LEASES, RELEASE, Person, clerk, client_of
 from tests.upkeep_tools import upkeep_on
@@ -68,8 +68,8 @@ def several(place: str, client: APIClient) -> APIClient:
     next_id()
     given: Any = generators["default"]
     free = given.keeper.lease.worker
-    handlers.reset()  # given back, and not to be lent again by chance
-    registry = factory.build_registry(handlers.generator_settings("default"))
+    maps.reset()  # given back, and not to be lent again by chance
+    registry = factory.build_registry(maps.generator_settings("default"))
     for number in range(3):
         registry.acquire(holder=f"host {number}", avoid=free)
     gone = registry.acquire(holder="gone", avoid=free).lease.worker
@@ -160,8 +160,8 @@ def test_whoever_got_it_meanwhile_keeps_it(place: str, client: APIClient) -> Non
     """409, with who has it; nothing is released, though worker id and holder are the same."""
     next_id()
     (seen,) = listed(client)
-    handlers.reset()
-    registry = factory.build_registry(handlers.generator_settings("default"))
+    maps.reset()
+    registry = factory.build_registry(maps.generator_settings("default"))
     lease = registry.acquire(holder=seen["holder"]).lease
     assert lease.worker == seen["worker"]
     answer = client.post(release_url(seen["worker"]), {"lease": seen["lease"]})

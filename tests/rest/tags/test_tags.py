@@ -15,7 +15,7 @@ from rest_framework.test import APIClient, APIRequestFactory, force_authenticate
 
 from django_idgen import segments
 from django_idgen.models import LeafAlloc
-from django_idgen.process import handlers
+from django_idgen.process import maps
 from django_idgen.rest.tags import TagView
 from tests.places import STEP, idgen_on, place
 from tests.rest.tags.people import ADD, CHANGE, LEASES, RELEASE, VIEW, Person, clerk, client_of
@@ -224,7 +224,7 @@ def test_this_process_loads_ahead_and_lets_go(place: str, client: APIClient) -> 
     assert ":" in answer["process"]
     assert ids("orders", 1)[0] > STEP
     assert client.post(f"{TAGS}other/clear", {}).json()["cleared"] == 0
-    assert "other" not in handlers.segments.made()
+    assert "other" not in maps.segments.made()
 
 
 # --- finding -------------------------------------------------------------------------

@@ -124,7 +124,7 @@ def test_processes_that_come_and_go_repeat_nothing(farm: RedisFarm, postgres: st
     start = starter(server.url, postgres)
     code = """
         import os, random, signal, threading, time
-        from django_idgen.process import handlers
+        from django_idgen.process import maps
         from django_idgen.core.errors import SegmentUnavailable
         from django_idgen.core.clock import SYSTEM_CLOCK
         dies = random.random() < 0.3
@@ -138,7 +138,7 @@ def test_processes_that_come_and_go_repeat_nothing(farm: RedisFarm, postgres: st
                 if dies and turn == 30:
                     os.kill(os.getpid(), signal.SIGKILL)
                 if number == 0 and turn % 10 == 9:
-                    pool = handlers.segments.allocator().source
+                    pool = maps.segments.allocator().source
                     try:
                         pool.refill(random.choice("ab"), 300)
                     except SegmentUnavailable:

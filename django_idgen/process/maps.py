@@ -1,4 +1,4 @@
-"""The process-wide maps: ``generators`` by alias, ``segments`` by tag.
+"""The process-wide maps: ``generators`` and ``registries`` by alias, ``segments`` by tag.
 
 Unlike Django's connections they are process-wide: all threads and tasks of a process share a
 generator, and so the worker id that it holds. Generators are made on first use. Importing this
@@ -11,6 +11,7 @@ settings, the generators and the adapters: :func:`wiring` imports it then, or
 
 from __future__ import annotations
 
+import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -19,22 +20,27 @@ from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from django.core.signals import setting_changed
+
 from .. import signals
 from ..core.errors import SegmentUnavailable
 from ..core.generator import Generator, Watch
-from ..core.loader import is_prefork
+from ..core.loader import PerProcess, is_prefork
 from ..core.segment import check_tag
 from ..db.connection import forget_in_process
 from ..settings import DEFAULT_ALIAS, SettingsError, refuse_without_app
 from . import exits, lifecycle
 
 if TYPE_CHECKING:
+    from ..core.registry import Registry
     from ..core.segment_generator import SegmentAllocator, SegmentGenerator
     from ..core.tag_generator import TagGenerator
     from ..settings.config import GeneratorSettings, IdgenSettings
 
 
 T = TypeVar("T")
+SETTINGS = frozenset({"IDGEN", "DATABASES", "CACHES"})
+"""Those of a project whose change, in a test, makes all of this anew."""
 
 
 class AliasMap(ABC, Generic[T]):
@@ -309,6 +315,48 @@ class SegmentMap(dict[str, Generator]):
         exits.call_all(allocator.forget for allocator in every)
 
 
+class RegistryMap(AliasMap["Registry"], PerProcess):
+    """``registries[alias]``: what a process inspects, looks after and lends on from.
+
+    Unlike a generator's own registry it holds no grant of this process. A registry that is kept
+    knows its Redis, and so can be asked while the database is down. It follows changes of the
+    settings. Raises :class:`KeyError` for an unknown alias.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._pid = os.getpid()
+        lifecycle.register(close=self.close, forget=self.forget)
+        setting_changed.connect(self._on_setting_changed)
+
+    def __getitem__(self, alias: str) -> Registry:
+        self.check_process()
+        return super().__getitem__(alias)
+
+    def build(self, alias: str) -> Registry:
+        return self.open(current_settings().generators[alias])
+
+    def open(self, entry: GeneratorSettings) -> Registry:
+        """Make a new registry. Raises :class:`SettingsError`."""
+        registry: Registry = wiring().build_registry(entry)
+        registry.lend_on()  # the clocks of those it lends to are not this host's
+        return registry
+
+    def end(self, alias: str, made: Registry) -> None:  # noqa: ARG002
+        made.close()
+
+    def drop_inherited(self, made: Registry) -> None:
+        made.abandon()
+
+    def forget(self) -> None:
+        super().forget()
+        self._pid = os.getpid()
+
+    def _on_setting_changed(self, *, setting: str, **_kwargs: Any) -> None:
+        if setting in SETTINGS:
+            self.close()
+
+
 generators = GeneratorMap()
 segments = SegmentMap()
 _parsed: list[IdgenSettings] = []
@@ -405,8 +453,9 @@ def import_backends_if_prefork() -> None:
 
 def on_setting_changed(*, setting: str, **_kwargs: Any) -> None:
     """Receiver of Django's ``setting_changed``."""
-    if setting in {"IDGEN", "DATABASES", "CACHES"}:
+    if setting in SETTINGS:
         _start_over()  # and keep the marks of the databases in this process
 
 
 lifecycle.register(close=reset, forget=forget, before_fork=import_backends)
+registries = RegistryMap()
