@@ -338,6 +338,7 @@ class Loader(PerProcess):
                 _run(*job)
                 del job  # or an idle loop would keep the last result alive
                 continue
+            SYSTEM_CLOCK.sleep(0)  # those who wait go on before the connection is closed
             _call_on_idle(self._on_idle)
             with self._lock:
                 # A job that was added since then relies on this thread.

@@ -317,13 +317,13 @@ class OrmBook(Book):
         rows = self._workers()
         if workers is not None:
             rows = rows.filter(worker__in=workers)
-        return self._inspected(rows, generation)
+        # Tuples are fast: a large layout may have a row for each of many worker ids.
+        return self._inspected(iterate_values(rows, *_INSPECTED), generation)
 
     def _inspected(
-        self, rows: QuerySet[WorkerLease], generation: int | None = None
+        self, rows: Iterable[tuple[Any, ...]], generation: int | None = None
     ) -> Iterable[InspectedMark]:
-        # Tuples are fast: a large layout may have a row for each of many worker ids.
-        for *row, acquired_at, seen_at, offset_us in iterate_values(rows, *_INSPECTED):
+        for *row, acquired_at, seen_at, offset_us in rows:
             mark = _mark(tuple(row))
             yield InspectedMark(
                 mark,
@@ -336,8 +336,8 @@ class OrmBook(Book):
     def had_by(self, who: str, free_at: tuple[int, int] | None = None) -> Sequence[InspectedMark]:
         rows = self._workers() if free_at is None else self._free(*free_at)
         rows = rows.filter(Q(holder=who) | Q(holder__startswith=f"{who}:"))
-        rows = rows.order_by("-seen_at", "worker")
-        return list(self._inspected(rows if free_at is None else rows[:PREVIOUS_LIMIT]))
+        rows = rows.order_by("-seen_at", "worker")[: None if free_at is None else PREVIOUS_LIMIT]
+        return list(self._inspected(read_values(rows, *_INSPECTED)))
 
     def earliest_free(
         self, workers: range, avoid: int | None, now: int, generation: int

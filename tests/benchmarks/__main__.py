@@ -11,7 +11,7 @@ from .bars import Row, Skipped
 
 GROUPS = (
     *("single", "claims", "batches", "threads", "slow"),
-    *("pool", "tags", "inserts", "start", "ways", "rest", "http", "scale"),
+    *("pool", "tags", "inserts", "start", "first", "ways", "rest", "http", "scale"),
 )
 
 

@@ -8,13 +8,13 @@ from contextlib import contextmanager
 
 import django
 from django.conf import settings
-from django.db import connection
+from django.db import connection, connections
 
 from tests import servers
 
 from .bars import Skipped
 
-__all__ = ["REDIS", "configure", "own_database"]
+__all__ = ["REDIS", "configure", "own_database", "settings_of_a_process"]
 
 NAME = f"idgen_bench_{os.getpid()}"
 REDIS = "idgen"
@@ -56,6 +56,20 @@ def own_database() -> Iterator[None]:
         reset()
         connection.close()
         _on_the_server(f'DROP DATABASE "{NAME}" WITH (FORCE)')
+
+
+def settings_of_a_process() -> dict[str, object]:
+    """Settings for a process of its own on this database, as JSON can carry them."""
+    database = {
+        name: value
+        for name, value in connections.settings["default"].items()
+        if name in ("ENGINE", "HOST", "NAME", "OPTIONS", "PASSWORD", "PORT", "USER")
+    }
+    return {
+        "DATABASES": {"default": database},
+        "INSTALLED_APPS": ["django_idgen"],
+        "USE_TZ": True,
+    }
 
 
 def _on_the_server(statement: str) -> None:

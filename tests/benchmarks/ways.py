@@ -11,10 +11,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from django.db import connections
-
 from .bars import Row, at_most
-from .project import own_database
+from .project import own_database, settings_of_a_process
 
 ROOT = Path(__file__).parents[2]
 CODE = """
@@ -94,17 +92,8 @@ def rows() -> Iterator[Row]:
 
 
 def _found(body: str) -> list[list[int]]:
-    database = {
-        name: value
-        for name, value in connections.settings["default"].items()
-        if name in ("ENGINE", "HOST", "NAME", "OPTIONS", "PASSWORD", "PORT", "USER")
-    }
-    settings = {
-        "DATABASES": {"default": database},
-        "INSTALLED_APPS": ["django_idgen"],
-        "USE_TZ": True,
-    }
-    words = [sys.executable, "-c", CODE.replace("{body}", body), json.dumps(settings)]
+    settings = json.dumps(settings_of_a_process())
+    words = [sys.executable, "-c", CODE.replace("{body}", body), settings]
     done = subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True)
     found: list[list[int]] = json.loads(done.stdout.splitlines()[-1])
     return found

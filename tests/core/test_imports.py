@@ -189,7 +189,7 @@ OF_LIBRARIES = "strings.registration"
 
 
 def test_nothing_in_the_package_imports_in_a_circle():
-    """All imports have a direction: also those for types, and, but for the late ones, in functions."""
+    """All have a direction: also those for types, and, but for the late ones, in functions."""
     edges = {
         name: {
             target
