@@ -9,7 +9,7 @@ from typing import ClassVar
 from .errors import NotSeenFromHere
 from .inspection import Inspection
 from .lease import Grant, Lease, Namespace
-from .stored import StoredBook
+from .store import StoredBook
 
 
 class Registry(ABC):

@@ -9,7 +9,6 @@ was ever lent.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -176,51 +175,6 @@ Change = Callable[[Stored, int], Successor]
 """Returns the new content, given the stored one and the registry's time (µs since 1970).
 
 A transaction calls it again when it is retried. If it raises, the transaction is undone."""
-
-
-class StoredBook(ABC):
-    """The book of one namespace of a registry. Thread-safe."""
-
-    namespace: Namespace
-    """As it is configured."""
-    place: str
-    """Where it is, for messages: ``database 'default'``."""
-    key: tuple[str, ...]
-    """Its kind, place and name; two objects of one book have the same."""
-
-    @abstractmethod
-    def read(self, *, lead: bool = False) -> Stored | None:
-        """The content, or None; makes and mends nothing. With its lead, if asked for: slow.
-
-        Raises :class:`RegistryUnavailable`.
-        """
-
-    @abstractmethod
-    def rewrite(self, change: Change) -> Stored:
-        """Replace the content in one transaction, and return the new one.
-
-        Mends a loss first, as an acquire would. Raises what ``change`` raises,
-        :class:`RegistryUnavailable` (it may be done), and :class:`NamespaceMismatch` if another
-        process changed it first.
-        """
-
-    def installation(self) -> str:
-        """The installation's identity, the same in all replicas; empty if it has none."""
-        return ""
-
-    def entered(self) -> bool:
-        """Whether the registry outside of the database has these settings: see :meth:`enter`."""
-        return True
-
-    def is_whole(self) -> bool:
-        """Whether the registry outside of the database still has its sub-lease.
-
-        Raises :class:`RegistryUnavailable`.
-        """
-        return True
-
-    def enter(self) -> None:  # noqa: B027 - most have nothing to do
-        """Make the registry outside of the database begin anew with the stored settings."""
 
 
 def era_words(era: Era) -> dict[str, Any]:

@@ -38,7 +38,7 @@ from ..core.lease import PROTOCOL_VERSION, Grant, Lease, Namespace, of_another_v
 from ..core.loader import RepeatingThread
 from ..core.options import check_seconds
 from ..core.registry import Registry
-from ..core.stored import StoredBook
+from ..core.store import StoredBook
 
 logger = logging.getLogger("django_idgen")
 

@@ -13,9 +13,10 @@ from ..core.clock import SYSTEM_CLOCK, Clock, Reading
 from ..core.errors import LeaseLost
 from ..core.lease import Grant, Lease, Namespace
 from ..core.options import check_flag, check_seconds, numbered_worker
+from ..core.store import Store, acquire_in, release_in, renew_in
 from ..db.connection import Place, Stores, kept_in_process, own_connection, place_of
 from ..db.sqlite import database_of
-from .book_registry import BookRegistry, Store, acquire_in, release_in, renew_in
+from .book_registry import BookRegistry
 from .memory import MemoryMarks, MemoryStore
 from .server import ServerStore
 

@@ -17,7 +17,8 @@ from ..core.book import PREVIOUS_LIMIT, Book, Record
 from ..core.clock import SYSTEM_CLOCK, Clock, Reading
 from ..core.inspection import InspectedMark
 from ..core.lease import Mark, Namespace, is_free
-from .book_registry import BookRegistry, Store, read_clock
+from ..core.store import Store, read_clock
+from .book_registry import BookRegistry
 
 T = TypeVar("T")
 

@@ -20,9 +20,9 @@ from ..core.clock import Clock
 from ..core.errors import ConfigurationError, RegistryUnavailable
 from ..core.lease import Namespace, of_another_version
 from ..core.options import check_seconds
-from ..core.stored import Change, Stored, StoredBook, with_highest
+from ..core.store import Store, StoredBook
+from ..core.stored import Change, Stored, with_highest
 from ..db.connection import Place, Stores, place_of
-from .book_registry import BookInStore, Store
 from .database import store_in
 
 AFTER_LOSS = ("ahead", "wait")
@@ -168,7 +168,7 @@ class Root:
         """See :meth:`Registry.stored_book`; none in a test that forbids the database."""
         if self.is_forbidden() or (store := self.current()).key is None:
             return None
-        return RootedBook(BookInStore(self._lessee.namespace, store), self._lessee)
+        return RootedBook(store, self._lessee)
 
     def installation(self, store: Store | None = None) -> str:
         """The installation that lends from ``store``, which this may make.
@@ -277,21 +277,16 @@ def _has_lent(book: Book) -> bool:
 
 
 class RootedBook(StoredBook):
-    """The database's book ``root``, from which ``lessee`` lends.
+    """The database's book in ``store``, from which ``lessee`` lends.
 
     The database's book counts: its ceiling bounds all that was lent. After a rewrite the server
     begins anew, so that it refuses processes with earlier settings at once.
     """
 
-    def __init__(self, root: StoredBook, lessee: SubLessee) -> None:
-        self.namespace = root.namespace
-        self.place = f"{root.place}, lent on by the {lessee.described}"
-        self.key = root.key
-        self._root = root
+    def __init__(self, store: Store, lessee: SubLessee) -> None:
+        super().__init__(lessee.namespace, store)
+        self.place = f"{self.place}, lent on by the {lessee.described}"
         self._lessee = lessee
-
-    def read(self, *, lead: bool = False) -> Stored | None:
-        return self._root.read(lead=lead)
 
     def rewrite(self, change: Change) -> Stored:
         """See :meth:`StoredBook.rewrite`; reckons with what the server says."""
@@ -306,10 +301,7 @@ class RootedBook(StoredBook):
                 stored = with_highest(stored, found.ceiling)
             return change(stored, now_us)
 
-        return self._root.rewrite(reckoned)
-
-    def installation(self) -> str:
-        return self._root.installation()
+        return super().rewrite(reckoned)
 
     def entered(self) -> bool:
         """See :meth:`StoredBook.entered`. Raises :class:`RegistryUnavailable`."""
@@ -322,12 +314,12 @@ class RootedBook(StoredBook):
 
     def enter(self) -> None:
         """See :meth:`StoredBook.enter`. Raises what a refusal of the server means."""
-        stored = self._root.read()
+        stored = self.read()
         if stored is not None:
-            self._lessee.enter(self._root.installation(), stored.generation)
+            self._lessee.enter(self.installation(), stored.generation)
 
     def _kept(self) -> Kept | None:
-        installation = self._root.installation()
+        installation = self.installation()
         return self._lessee.kept(installation) if installation else None
 
 

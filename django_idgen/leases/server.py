@@ -32,6 +32,7 @@ from ..core.lease import (
     Namespace,
     of_another_version,
 )
+from ..core.store import Store, read_clock
 from ..db import dialects
 from ..db.connection import SOCKET_TIMEOUT, OwnConnection, is_there
 from ..db.installation import check_form
@@ -49,7 +50,6 @@ from ..db.rows import (
 from ..db.tables import missing_tables
 from ..db.transactions import Rerun, Transactions
 from ..models import Installation, NamespaceRecord, WorkerLease
-from .book_registry import Store, read_clock
 
 T = TypeVar("T")
 

@@ -49,8 +49,9 @@ from ..core.lease import (
 )
 from ..core.options import numbered_worker
 from ..core.registry import Registry
+from ..core.store import Store, read_clock
 from ..core.stored import namespace_of
-from .book_registry import BookRegistry, Store, read_clock
+from .book_registry import BookRegistry
 from .memory import MemoryBook, MemoryMarks
 
 T = TypeVar("T")

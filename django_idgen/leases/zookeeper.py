@@ -45,8 +45,8 @@ from ..core.errors import ConfigurationError, IdgenError, RegistryUnavailable
 from ..core.inspection import InspectedMark
 from ..core.lease import PROTOCOL_VERSION, Grant, Lease, Mark, Namespace, new_token
 from ..core.options import check_flag, check_seconds
-from ..core.stored import StoredBook
-from .book_registry import BookRegistry, Store
+from ..core.store import Store, StoredBook
+from .book_registry import BookRegistry
 from .memory import MemoryBook, MemoryLeases, MemoryMarks
 from .root import (
     Kept,

@@ -38,7 +38,7 @@ from ...core.lease import (
 )
 from ...core.options import check_flag, check_seconds
 from ...core.registry import Registry
-from ...core.stored import StoredBook
+from ...core.store import StoredBook
 from ...db.redis_client import OwnRedis, run_script
 from ..memory import MemoryLeases
 from ..root import (

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from ...core.errors import InvalidId
-from ...core.stored import Stored, StoredBook, Successor
+from ...core.store import StoredBook
+from ...core.stored import Stored, Successor
 from ...settings.config import GeneratorSettings
 from .findings import Finding, Fix, Severity, Unexamined
 from .move import difference, moment_of

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from ...core.errors import SegmentUnavailable
-from ...core.stored import Stored, StoredBook, Successor
+from ...core.store import StoredBook
+from ...core.stored import Stored, Successor
 from ...db.connection import Place, place_of
 from ...db.rows import rows_of
 from ...models import LeafAlloc

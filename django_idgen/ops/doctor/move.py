@@ -26,10 +26,10 @@ from ...core.clock import MAX_UNIX_US, moment
 from ...core.errors import CLOSED, IdgenError
 from ...core.layout import BitLayout
 from ...core.lease import Namespace
+from ...core.store import StoredBook
 from ...core.stored import (
     Era,
     Stored,
-    StoredBook,
     Successor,
     epoch_for,
     first_tick,

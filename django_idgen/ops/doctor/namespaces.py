@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ...checks import check_settings
 from ...core.clock import moment
 from ...core.errors import IdgenError, one_line
-from ...core.stored import StoredBook
+from ...core.store import StoredBook
 from .findings import OTHERS_STOPPED, Finding, Fix, Severity, Unexamined
 from .move import RECENT_US, Leftover, Move, MoveRefused, elsewhere, moment_of
 from .project import Project

@@ -16,7 +16,7 @@ from django.db.models import F, Max, Min, QuerySet
 from ...core.clock import SYSTEM_CLOCK
 from ...core.errors import IdgenError, one_line
 from ...core.segment import Shard
-from ...core.stored import StoredBook
+from ...core.store import StoredBook
 from ...db.connection import Place, home_connection, is_there, own_connection, place_of
 from ...db.rows import read_aggregate
 from ...db.sqlite import database_of, file_beside

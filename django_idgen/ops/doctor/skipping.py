@@ -16,7 +16,8 @@ from django.db.models.functions import Greatest, Least
 from ...core.book import parsed_fingerprint
 from ...core.errors import CLOSED, ConfigurationError
 from ...core.segment import MAX_ID
-from ...core.stored import Stored, StoredBook, Successor
+from ...core.store import StoredBook
+from ...core.stored import Stored, Successor
 from ...db.connection import Place, place_of
 from ...db.rows import read_first, read_values, rows_of
 from ...models import Installation, LeafAlloc, NamespaceRecord

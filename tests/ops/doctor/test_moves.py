@@ -18,8 +18,8 @@ from django.test import override_settings
 from django_idgen import generators, segments
 from django_idgen.core.errors import NamespaceMismatch, RegistryUnavailable
 from django_idgen.core.segment import MAX_ID
+from django_idgen.core.store import StoredBook
 from django_idgen.db.redis_client import raw_client
-from django_idgen.leases.book_registry import BookInStore
 from django_idgen.models import Installation, LeafAlloc, NamespaceRecord, WorkerLease
 from tests.ops.doctor.asking import doctor, findings, mended
 from tests.ops.doctor.fleet import (
@@ -282,9 +282,9 @@ def test_a_run_that_was_broken_off_is_begun_again(
     new = dense(on_database(postgres, workers=[0, 2]), **FAR)
     with override_settings(IDGEN=old):
         before = [generators["default"].next_id() for _ in range(20)]
-    whole, calls = BookInStore.rewrite, []
+    whole, calls = StoredBook.rewrite, []
 
-    def broken(self: BookInStore, change: Any) -> Any:
+    def broken(self: StoredBook, change: Any) -> Any:
         calls.append(self)
         if len(calls) == broken_at:
             raise RegistryUnavailable("the power went")
@@ -293,7 +293,7 @@ def test_a_run_that_was_broken_off_is_begun_again(
     fix: dict[str, Any] = {"others_stopped": True}
     fix |= {"database": [postgres], "moved_from": [mariadb]}
     with override_settings(IDGEN=new):
-        monkeypatch.setattr(BookInStore, "rewrite", broken)
+        monkeypatch.setattr(StoredBook, "rewrite", broken)
         code, words = doctor("settings", fix=True, yes=True, **fix)
         assert (code, "the power went" in words) == (2, True), words
         monkeypatch.undo()
