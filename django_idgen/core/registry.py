@@ -30,7 +30,7 @@ class Registry(ABC):
     """Whether its options name the worker ids of each host."""
     uses_database: ClassVar[bool] = False
     """Whether its option ``database`` is the alias of a database that keeps its marks."""
-    knows_holders: ClassVar[bool] = False
+    knows_holders: bool = False
     """Whether it implements :meth:`held_by`."""
     nested: ClassVar[tuple[str, ...]] = ()
     """The options that are registries themselves."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from ..core.clock import SYSTEM_CLOCK, Clock, Reading
+from ..core.clock import SYSTEM_CLOCK, Clock
 from ..core.errors import LeaseLost
 from ..core.lease import Grant, Lease, Namespace
 from ..core.options import check_flag, check_seconds, numbered_worker
 from ..core.store import Store, acquire_in, release_in, renew_in
-from ..db.connection import Place, Stores, kept_in_process, own_connection, place_of
+from ..db.connection import Place, Stores, kept_in_process, own_connection
 from ..db.sqlite import database_of
 from .book_registry import BookRegistry
 from .memory import MemoryMarks, MemoryStore
@@ -73,10 +73,6 @@ class DatabaseLeases(BookRegistry):
         store = self._lender_of(lease) or self.store
         if store.ends_with_process or self._stores.is_current(store):
             return renew_in(store, self.namespace, lease, last_tick=last_tick)
-        if place_of(self.database) is Place.FORBIDDEN and last_tick < lease.until:
-            # A test forbids the database: the window stays as it is.
-            sent = self._clock.elapsed_ns()
-            return Grant(lease, Reading(self._clock.wall_ns() // 1000, sent, sent))
         raise LeaseLost(
             f"Database {self.database!r} is no longer the server that lent worker id "
             f"{lease.worker} of namespace {self.namespace.name!r}."
@@ -106,8 +102,7 @@ class DatabaseLeases(BookRegistry):
         return store if token == lease.token else None
 
     def _may_touch(self, store: Store) -> bool:
-        # The alias may mean another database now (a test's was dropped), or one that this test
-        # may not use.
+        # The alias may mean another database now: a test's was dropped.
         if store.ends_with_process:
             return True
         database = database_of(self.database)

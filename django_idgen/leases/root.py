@@ -22,7 +22,7 @@ from ..core.lease import Namespace, of_another_version
 from ..core.options import check_seconds
 from ..core.store import Store, StoredBook
 from ..core.stored import Change, Stored, with_highest
-from ..db.connection import Place, Stores, place_of
+from ..db.connection import Stores
 from .database import store_in
 
 AFTER_LOSS = ("ahead", "wait")
@@ -149,35 +149,20 @@ class Root:
             store.abandon()
 
     def current(self) -> Store:
-        """The store of the database that the alias now means.
-
-        Raises :class:`RegistryUnavailable` in a test that forbids the database.
-        """
-        if self.is_forbidden():
-            raise RegistryUnavailable(
-                f"This test does not allow the use of database {self.database!r}, which grants the "
-                f"{self._lessee.described} what it may lend."
-            )
+        """The store of the database that the alias now means."""
         return self._stores.current()
 
-    def is_forbidden(self) -> bool:
-        """Whether the running test forbids the database."""
-        return place_of(self.database) is Place.FORBIDDEN
-
     def stored_book(self) -> StoredBook | None:
-        """See :meth:`Registry.stored_book`; none in a test that forbids the database."""
-        if self.is_forbidden() or (store := self.current()).key is None:
-            return None
-        return RootedBook(store, self._lessee)
+        """See :meth:`Registry.stored_book`."""
+        store = self.current()
+        return None if store.key is None else RootedBook(store, self._lessee)
 
     def installation(self, store: Store | None = None) -> str:
         """The installation that lends from ``store``, which this may make.
 
         Without a store it makes nothing, which would make the settings final: it is empty where
-        nothing is kept yet. In a test that forbids the database it is the last one known.
+        nothing is kept yet.
         """
-        if store is None and self.is_forbidden():
-            return next(reversed(self._installations.values()), "")
         at = store or self.current()
         if at in self._installations:
             return self._installations[at]

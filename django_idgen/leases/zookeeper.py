@@ -47,7 +47,7 @@ from ..core.lease import PROTOCOL_VERSION, Grant, Lease, Mark, Namespace, new_to
 from ..core.options import check_flag, check_seconds
 from ..core.store import Store, StoredBook
 from .book_registry import BookRegistry
-from .memory import MemoryBook, MemoryLeases, MemoryMarks
+from .memory import MemoryBook, MemoryMarks
 from .root import (
     Kept,
     Root,
@@ -655,14 +655,10 @@ class _NodeStore(Store):
         self._lends_on = False
         self._holders: dict[int, str] = {}
         """By worker id, for Leaf's nodes."""
-        self._memory = MemoryLeases(node.namespace, clock=clock, read_now_us=read_now_us).store
-        """Where a test forbids the database."""
         self._last: Reading | None = None
         self._lock = threading.Lock()
 
     def run(self, job: Callable[[Book], T]) -> T:
-        if self.root.is_forbidden():
-            return self._memory.run(job)
         # The threads of a process would only be in each other's way.
         with self._lock:
             return self._run(job)
@@ -707,8 +703,6 @@ class _NodeStore(Store):
 
     def run_if_there(self, job: Callable[[Book], T]) -> T | None:
         """See :meth:`Store.run_if_there`: makes no node, opens no generation."""
-        if self.root.is_forbidden():
-            return self._memory.run_if_there(job)
 
         def attempt(installation: str) -> T | None:
             book, version = self._load(installation)
@@ -754,7 +748,6 @@ class _NodeStore(Store):
     def abandon(self) -> None:
         self._lock = threading.Lock()
         self._holders = {}
-        self._memory.abandon()
         self.node.session.start_over()
         self.root.abandon()
 
@@ -783,8 +776,6 @@ class _NodeStore(Store):
 
     def report(self, lease: Lease, holder: str = "") -> None:
         """Show people who holds ``lease``, and what time its holder has. Never fails."""
-        if self.root.is_forbidden():
-            return
         holder = holder or self._holders.get(lease.worker, "")
         self._holders[lease.worker] = holder
         content = {"holder": holder, "timestamp": self._clock.wall_ns() // 1_000_000}

@@ -14,6 +14,7 @@ from ..core.layout import BitLayout
 from ..core.lease import Namespace, process_label
 from ..core.registry import Registry
 from ..core.segment_generator import SegmentAllocator
+from ..leases.forbidden import UnlessForbidden
 from ..settings.config import (
     DEFAULT_ALIAS,
     LEASE_OPTIONS,
@@ -99,7 +100,7 @@ def _registry(
     also = LEASE_OPTIONS if leases is settings.leases else ()
     backend = replace(leases, options=options, also=also)
     made: Registry = backend.build(_agreed(namespace, leases))
-    return made
+    return UnlessForbidden(made) if made.uses_database else made
 
 
 def _namespace(settings: GeneratorSettings) -> Namespace:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from random import SystemRandom
 
 from ...core.book import SubLease, check_fingerprint, fingerprint_text, lost
@@ -20,7 +19,6 @@ from ...core.errors import (
     ClockBeforeEpoch,
     ConfigurationError,
     IdgenError,
-    LeaseLost,
     NamespaceMismatch,
     NoFreeWorker,
     RegistryUnavailable,
@@ -40,7 +38,6 @@ from ...core.options import check_flag, check_seconds
 from ...core.registry import Registry
 from ...core.store import StoredBook
 from ...db.redis_client import OwnRedis, run_script
-from ..memory import MemoryLeases
 from ..root import (
     Kept,
     Root,
@@ -111,20 +108,11 @@ class RedisLeases(Registry):
             clock=clock,
             read_now_us=read_now_us,
         )
-        self._memory = MemoryLeases(namespace, clock=clock, read_now_us=read_now_us)
-        self._start_over()
-
-    def _start_over(self) -> None:
-        self._in_memory: set[str] = set()
         self._worker: int | None = None
 
     # --- the registry -------------------------------------------------------
 
     def acquire(self, *, holder: str, not_before: int = 0, avoid: int | None = None) -> Grant:
-        if self._root.is_forbidden():
-            grant = self._memory.acquire(holder=holder, not_before=not_before, avoid=avoid)
-            self._in_memory.add(grant.lease.token)
-            return grant
         token = new_token()
         reply = self._granted(
             lambda installation, short: self._scripts.acquire(
@@ -147,13 +135,10 @@ class RedisLeases(Registry):
         )
 
     def renew(self, lease: Lease, *, last_tick: int) -> Grant:
-        if lease.token in self._in_memory:
-            return self._memory.renew(lease, last_tick=last_tick)
         reply = self._granted(
             lambda installation, short: self._scripts.renew(
                 installation, lease, last_tick=last_tick, short=short
-            ),
-            forbidden=partial(lost, lease),
+            )
         )
         if reply.status == "lost":
             raise lost(lease)
@@ -162,9 +147,6 @@ class RedisLeases(Registry):
         return Grant(renewed, reply.reading)
 
     def release(self, lease: Lease, *, last_tick: int | None) -> bool:
-        if lease.token in self._in_memory:
-            self._in_memory.discard(lease.token)
-            return self._memory.release(lease, last_tick=last_tick)
         installation = self._root.installation() if lease.token else ""
         if not installation:
             return False  # another database by now
@@ -172,8 +154,6 @@ class RedisLeases(Registry):
 
     def renew_seen(self, *, idle_after: float) -> int:
         """See :meth:`Registry.renew_seen`. Renews a part at a time; an error keeps those done."""
-        if self._root.is_forbidden():
-            return self._memory.renew_seen(idle_after=idle_after)
         if not self._root.is_in_use():
             return 0
         count, cursor, short = 0, FIRST, False
@@ -203,8 +183,6 @@ class RedisLeases(Registry):
         Calls a script for each thousand of worker ids or so. A process that has not used Redis
         yet also asks the database for its installation.
         """
-        if self._root.is_forbidden():
-            return self._memory.inspect(workers)
         now_us, found = self._clock.wall_ns() // 1000, dict[int, InspectedMark]()
         only = next(iter(workers)) if workers is not None and len(workers) == 1 else None
         for reply in self._inspections(only):
@@ -216,8 +194,6 @@ class RedisLeases(Registry):
         return Inspection("redis", self.namespace, now_us, marks, place=place)
 
     def free(self, worker: int, lease: str | None = None) -> bool:
-        if self._root.is_forbidden():
-            return self._memory.free(worker, lease)
         installation = self._root.installation()
         if not installation:
             return False
@@ -250,9 +226,8 @@ class RedisLeases(Registry):
 
     def abandon(self) -> None:
         """Drop what a forked child inherited."""
-        self._start_over()
+        self._worker = None
         self._own.reset()
-        self._memory.abandon()
         self._root.abandon()
 
     def close(self) -> None:
@@ -261,20 +236,11 @@ class RedisLeases(Registry):
 
     # --- what a script asks for first ---------------------------------------
 
-    def _granted(self, ask: Ask, *, forbidden: Callable[[], LeaseLost] | None = None) -> Reply:
+    def _granted(self, ask: Ask) -> Reply:
         """The answer of ``ask``, once it is ``ok`` or ``lost``.
 
         Each answer before that granted nothing, so asking again repeats nothing.
         """
-        if forbidden is not None and self._root.is_forbidden():
-            installation = self._root.installation()
-            reply = ask(installation, True) if installation else None
-            if reply is None or reply.status != "ok":
-                raise forbidden()
-            return reply
-        return self._followed_up(ask)
-
-    def _followed_up(self, ask: Ask) -> Reply:
         store, failure, waited = self._root.current(), None, False
         for _ in range(ATTEMPTS):
             reply = ask(self._root.installation(store), failure is not None)

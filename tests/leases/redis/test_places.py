@@ -13,6 +13,9 @@ import pytest
 from django.test import override_settings
 
 from django_idgen.core.errors import LeaseLost
+from django_idgen.db.connection import Place
+from django_idgen.leases import forbidden
+from django_idgen.leases.forbidden import UnlessForbidden
 from django_idgen.leases.redis.registry import RedisLeases
 from tests.leases.redis.fleet import SHOP, STRIDE, WINDOW, Fleet
 from tests.places import empty_sqlite, make_tables
@@ -91,7 +94,7 @@ def test_an_in_memory_project_gets_ids_through_redis(
 
 def test_a_test_without_the_database_needs_no_redis() -> None:
     """Where the test forbids the database, worker ids come from memory."""
-    leases = RedisLeases(SHOP, alias="nowhere")
+    leases = UnlessForbidden(RedisLeases(SHOP, alias="nowhere"))
     lease = leases.acquire(holder="a").lease
     assert leases.renew(lease, last_tick=lease.start).lease.until >= lease.until
     assert leases.renew_seen(idle_after=60) == 1
@@ -102,16 +105,17 @@ def test_a_test_without_the_database_needs_no_redis() -> None:
 def test_a_lease_outlives_a_test_that_forbids_the_database(
     on_a_file: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is renewed up to the ceiling, without the database, and lost there."""
+    """It stays as it is, can be used to its end, and goes on when the database may be used."""
     fleet = on_a_file
     (holder,) = fleet.hire(1)
+    lease = holder.lease
+    assert lease is not None
+    holder.registry = UnlessForbidden(holder.registry)
     with monkeypatch.context() as forbidding:
-        forbidding.setattr(holder.registry._root, "is_forbidden", lambda: True)
-        fleet.pass_ticks(WINDOW // 2)
-        assert holder.renew()
-        fleet.pass_ticks(2 * STRIDE)
-        assert holder.lease is not None
+        forbidding.setattr(forbidden, "place_of", lambda alias: Place.FORBIDDEN)
+        assert holder.registry.renew(lease, last_tick=fleet.now).lease == lease
+        assert not holder.registry.release(lease, last_tick=fleet.now)
         with pytest.raises(LeaseLost):
-            holder.registry.renew(holder.lease, last_tick=fleet.now)
+            holder.registry.renew(lease, last_tick=lease.until)
     assert holder.renew()
     fleet.check(ahead=0)
