@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
+import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
+from typing import NoReturn
 
 from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.pace import Growth
@@ -125,3 +128,29 @@ def in_child(work: Callable[[], list[int]]) -> list[int]:
     os.waitpid(child, 0)
     assert answer, "the child failed"
     return [int(word) for word in answer.split()]
+
+
+class Interrupted(BaseException):
+    """What the signal's handler raises."""
+
+
+def _interrupt(number: int, frame: object) -> NoReturn:
+    raise Interrupted
+
+
+def interrupts(times: int) -> Iterator[None]:
+    """So many turns; a signal ends each at a moment of its own. For the main thread of a child."""
+    main, ready = threading.get_ident(), threading.Event()
+    signal.signal(signal.SIGUSR1, _interrupt)
+    sys.setswitchinterval(1e-4)
+
+    def send() -> None:
+        while ready.wait():
+            ready.clear()
+            SYSTEM_CLOCK.sleep(random.uniform(0, 1e-3))
+            signal.pthread_kill(main, signal.SIGUSR1)
+
+    threading.Thread(target=send, daemon=True).start()
+    for _ in range(times):
+        ready.set()
+        yield

@@ -508,19 +508,17 @@ def _is_suspicious(book: Book, namespace: Namespace, record: Record) -> bool:
 
 
 def _mended(book: Book, namespace: Namespace, found: Record | None) -> Record:
-    server = book.server
     if found is None:
         count = _lent_so_far(book, namespace)
-        lost = count > 0 or book.was_opened()
-        known = book.recalled() if lost else Record("", book.next_generation(0), 0, 0, 0, 0)
     else:
-        known = found
         count = book.count() if _needs_rows(namespace, found) else found.workers_made
-        lost = (
-            found.installation != book.installation
-            or count < found.workers_made
-            or bool(server and found.server and found.server != server)
-        )
+    lost = _is_lost(book, found, count)
+    if found is not None:
+        known = found
+    elif lost:
+        known = book.recalled()
+    else:
+        known = Record("", book.next_generation(0), 0, 0, 0, 0)
     if lost:
         known = _reopened(book, namespace, known)
     return replace(
@@ -529,7 +527,19 @@ def _mended(book: Book, namespace: Namespace, found: Record | None) -> Record:
         largest_window=max(known.largest_window, namespace.reach_ticks),
         workers_made=max(count, 0 if lost and not namespace.unused else known.workers_made),
         installation=book.installation,
-        server=server or known.server,
+        server=book.server or known.server,
+    )
+
+
+def _is_lost(book: Book, found: Record | None, count: int) -> bool:
+    """Whether something of the namespace was lost. ``count``: worker ids that have marks."""
+    if found is None:
+        return count > 0 or book.was_opened()
+    server = book.server
+    return (
+        found.installation != book.installation
+        or count < found.workers_made  # marks are gone
+        or bool(server and found.server and found.server != server)  # it may lack the last writes
     )
 
 

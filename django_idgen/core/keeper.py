@@ -11,18 +11,20 @@ waited for the same outage to end, would ask the registry in the same seconds of
 
 from __future__ import annotations
 
+import math
 import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from random import SystemRandom
+from typing import NoReturn
 
 from .clock import SYSTEM_CLOCK, AnchoredClock, Clock
 from .errors import ClockSkewed, IdgenError, LeaseError, LeaseExpired, LeaseLost
 from .events import Outbox, ignore
 from .lease import Grant, Lease, process_label
-from .loader import RepeatingThread
+from .loader import RepeatingThread, Turn
 from .registry import Registry
 
 IO_PATIENCE = 10.0
@@ -92,8 +94,8 @@ class LeaseKeeper:
         self.trouble: IdgenError | None = None
         """Why the last request for a lease failed; None since one was acquired or renewed."""
         self._refusal: LeaseError | ClockSkewed | None = None
-        self._call_lock = threading.Lock()
-        """Held during a call to the registry."""
+        self._turn = Turn()
+        """Of the calls to the registry."""
         self._state = threading.Lock()
         self._time = AnchoredClock(self._clock, self._skew_limit_us)
         self._thread = RepeatingThread()
@@ -142,22 +144,19 @@ class LeaseKeeper:
         Raises what :meth:`Registry.acquire` raises, :class:`ClockSkewed`, or
         :class:`LeaseExpired` if another thread's call to the registry does not end.
         """
-        with self._one_at_a_time(), self._sharing_failures(refusals):
-            return self._acquire(avoid)
 
-    @contextmanager
-    def _one_at_a_time(self) -> Iterator[None]:
-        """Wait for another thread's call. Raises :class:`LeaseExpired` if it does not end."""
-        if not self._call_lock.acquire(timeout=IO_PATIENCE):
-            raise LeaseExpired(
-                f"The registry of namespace {self.namespace.name!r} did not answer another "
-                f"thread's call for {IO_PATIENCE:g} s. Check that the registry can be reached, "
-                "and that its timeouts are shorter. The next call tries again."
-            )
-        try:
-            yield
-        finally:
-            self._call_lock.release()
+        def call() -> Lease:
+            with self._sharing_failures(refusals):
+                return self._acquire(avoid)
+
+        return self._turn.run(call, timeout=IO_PATIENCE, late=self._give_up)
+
+    def _give_up(self) -> NoReturn:
+        raise LeaseExpired(
+            f"The registry of namespace {self.namespace.name!r} did not answer another "
+            f"thread's call for {IO_PATIENCE:g} s. Check that the registry can be reached, "
+            "and that its timeouts are shorter. The next call tries again."
+        )
 
     @contextmanager
     def _sharing_failures(self, refusals: int | None) -> Iterator[None]:
@@ -206,7 +205,8 @@ class LeaseKeeper:
         Renews the lease if the registry still knows it, else acquires a new one. Raises
         :class:`LeaseExpired` with the cause chained, else as :meth:`acquire`.
         """
-        with self._one_at_a_time():
+
+        def call() -> Lease:
             lease = self.lease
             if lease is not None and tick < lease.until:
                 return lease  # the renewal thread was quicker
@@ -215,6 +215,8 @@ class LeaseKeeper:
                     return self._renew(tick) or self._acquire(None)
                 except LeaseError as error:
                     raise self._expired(error) from error
+
+        return self._turn.run(call, timeout=IO_PATIENCE, late=self._give_up)
 
     def keep_renewing(self) -> None:
         """Start the renewal thread if it does not run; it ends when the process forks."""
@@ -233,12 +235,8 @@ class LeaseKeeper:
         Cheap otherwise. Never raises, and waits for no other thread.
         """
         self.keep_renewing()
-        if not self._is_overdue() or not self._call_lock.acquire(blocking=False):
-            return
-        try:
-            self._renew_quietly()
-        finally:
-            self._call_lock.release()
+        if self._is_overdue():
+            self._turn.run(self._renew_quietly, timeout=0.0, late=lambda: False)
 
     def _is_overdue(self) -> bool:
         lease = self.lease
@@ -255,8 +253,7 @@ class LeaseKeeper:
 
     def renew_in_background(self) -> float:
         """One turn of the renewal thread; returns the seconds until the next."""
-        with self._call_lock:
-            ok = self._renew_quietly()
+        ok = self._turn.run(self._renew_quietly, timeout=math.inf, late=self._renew_quietly)
         self._outbox.send()
         if ok:
             return self._pause
@@ -323,14 +320,13 @@ class LeaseKeeper:
         with self._state:
             self._thread.stop()
             lease, self.lease = self.lease, None
-        # With a limit: a renewal that comes after the release finds no such token.
-        locked = self._call_lock.acquire(timeout=IO_PATIENCE)
-        try:
+
+        def hand_back() -> None:
             if lease is not None:
                 self._hand_back(lease, self.last_tick)
-        finally:
-            if locked:
-                self._call_lock.release()
+
+        # With a limit: a renewal that comes after the release finds no such token.
+        self._turn.run(hand_back, timeout=IO_PATIENCE, late=hand_back)
 
     def _hand_back(self, lease: Lease, last_tick: int) -> None:
         try:

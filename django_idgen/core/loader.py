@@ -17,6 +17,7 @@ from weakref import WeakMethod
 
 from .clock import SYSTEM_CLOCK
 
+T = TypeVar("T")
 PATIENCE = 1.0
 """Most seconds that a fork waits for all our threads together."""
 
@@ -69,6 +70,47 @@ class Flag:
     def _free(self) -> None:
         with suppress(RuntimeError):  # it is free
             self._lock.release()
+
+
+class Turn:
+    """Runs calls one at a time. Thread-safe, but not re-entrant.
+
+    A lock that is waited for with a timeout is taken by a call, and an exception of a signal
+    handler at its end leaves it taken. Here, whatever a handler raises, the next call runs.
+    """
+
+    __slots__ = ("_lock", "_running")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: Flag | None = None
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether a call runs."""
+        return self._running is not None
+
+    def run(self, call: Callable[[], T], *, timeout: float, late: Callable[[], T]) -> T:
+        """``call()``, once no other call runs; ``late()`` if one still runs in ``timeout`` s."""
+        mine = Flag()
+        try:
+            return call() if self._take(mine, timeout) else late()
+        finally:
+            with self._lock:  # nothing before it can be interrupted
+                if self._running is mine:
+                    self._running = None
+            mine.set()
+
+    def _take(self, mine: Flag, timeout: float) -> bool:
+        deadline = SYSTEM_CLOCK.stopwatch() + timeout
+        while True:
+            with self._lock:
+                running = self._running
+                if running is None:
+                    self._running = mine
+                    return True
+            if not running.wait(max(deadline - SYSTEM_CLOCK.stopwatch(), 0.0)):
+                return False
 
 
 class BackgroundThread(threading.Thread):
@@ -220,7 +262,6 @@ def _running() -> list[BackgroundThread]:
     ]
 
 
-T = TypeVar("T")
 _Job = tuple[Callable[[], Any], "Future[Any]"]
 
 logger = logging.getLogger("django_idgen")

@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +31,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ..core.errors import SegmentUnavailable, sentence
 from ..core.generator import Watch
+from ..core.loader import Turn
 from ..core.segment import HIGHEST
 from ..core.segment_generator import SegmentGenerator
 from ..db import dialects
@@ -121,7 +121,7 @@ class FieldWatch(Watch):
         self._found_for: dict[Spot, object] = {}
         """Those found for one transaction, which sees more or less than others do."""
         self._columns: dict[str, IdColumn] = {}
-        self._turn = threading.Lock()
+        self._turn = Turn()
 
     def follow(self, field: Any, using: str | None = None) -> None:
         spot = self._spot(field, using)
@@ -201,15 +201,12 @@ class FieldWatch(Watch):
 
     def _in_turn(self, ask: Callable[[], T]) -> T:
         """Call ``ask``, one thread at a time: a herd would take a connection each."""
-        turn = self._turn
-        taken = turn.acquire(timeout=LOCK_TIMEOUT)
-        if not taken:  # it looks for long; or was forked away
-            self._turn = threading.Lock()
-        try:
+
+        def late() -> T:  # the other thread looks for long; or was forked away
+            self._turn = Turn()
             return ask()
-        finally:
-            if taken:
-                turn.release()
+
+        return self._turn.run(ask, timeout=LOCK_TIMEOUT, late=late)
 
 
 def highest_in(field: Any) -> int:

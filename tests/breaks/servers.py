@@ -171,8 +171,8 @@ BREAKS = (
         "worker rows without a record are no loss",
         "L7",
         BOOK,
-        "lost = count > 0 or book.was_opened()",
-        "lost = book.was_opened()",
+        "return count > 0 or book.was_opened()",
+        "return book.was_opened()",
         (f"{LOSSES}::test_worker_rows_alone_tell_of_a_loss",),
     ),
     Break(

@@ -6,11 +6,12 @@ import os
 import sys
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 
 import pytest
 
-from django_idgen.core.loader import Flag, Loader, PerProcess, inline_loader
-from tests.segment_tools import LIMIT, in_child
+from django_idgen.core.loader import Flag, Loader, PerProcess, Turn, inline_loader
+from tests.segment_tools import LIMIT, Interrupted, in_child, interrupts
 
 
 def hold(loader: Loader) -> threading.Event:
@@ -216,6 +217,45 @@ def test_a_flag_is_set_once_for_all_who_wait():
     assert flag.wait(LIMIT)
     flag.clear()
     assert (flag.is_set(), flag.wait(0.001)) == (False, False)
+
+
+def test_one_call_has_its_turn_and_the_others_wait_or_come_late():
+    """The next one runs when it is over, also after an error; who waited too long is told."""
+    turn, running, go_on = Turn(), threading.Event(), threading.Event()
+
+    def long() -> str:
+        running.set()
+        assert go_on.wait(LIMIT)
+        raise KeyError("over")
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(turn.run, long, timeout=LIMIT, late=str)
+        assert running.wait(LIMIT)
+        assert turn.run(int, timeout=0.001, late=lambda: "late") == "late"
+        second = pool.submit(turn.run, lambda: "second", timeout=LIMIT, late=str)
+        assert turn.is_taken
+        go_on.set()
+        with pytest.raises(KeyError):
+            first.result(LIMIT)
+        assert second.result(LIMIT) == "second"
+    assert not turn.is_taken
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_an_interrupt_leaves_nobodys_turn_taken():
+    """Hazard 121: signals at any moment, of which the handler raises. The next call runs."""
+    turn = Turn()
+
+    def work() -> list[int]:
+        found = []
+        for _ in interrupts(700):
+            with suppress(Interrupted):
+                while True:
+                    turn.run(int, timeout=LIMIT, late=str)
+            found.append(turn.is_taken)
+        return [any(found)]
+
+    assert in_child(work) == [0]
 
 
 def test_an_inline_loader_runs_at_once_in_the_caller():

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pydoc
 import random
-import signal
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import pairwise
-from typing import NoReturn
 
 import pytest
 
@@ -25,7 +23,15 @@ from django_idgen.core.segment_generator import (
 )
 from django_idgen.core.tag_generator import SerialGenerator
 from django_idgen.sources.memory import MemorySource
-from tests.segment_tools import LIMIT, STILL, ScriptedSource, in_child, manual
+from tests.segment_tools import (
+    LIMIT,
+    STILL,
+    Interrupted,
+    ScriptedSource,
+    in_child,
+    interrupts,
+    manual,
+)
 from tests.tiers import long
 
 # --- threads ---------------------------------------------------------------------------------
@@ -149,17 +155,6 @@ def test_a_next_id_that_was_kept_goes_on_rightly(step):
             kept()
 
 
-INTERRUPTS = 1000
-
-
-class Interrupted(BaseException):
-    """What a signal handler raises."""
-
-
-def interrupt(number: int, frame: object) -> NoReturn:
-    raise Interrupted
-
-
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("loader", [Loader, inline_loader])
 @pytest.mark.parametrize("step", [3, *long(1, 2, 17)])
@@ -169,26 +164,13 @@ def test_an_interrupt_ends_one_call_and_no_more(step, loader):
     kept = generator.next_id
 
     def work() -> list[int]:
-        last, interrupts, main, ready = 0, 0, threading.get_ident(), threading.Event()
-        signal.signal(signal.SIGUSR1, interrupt)
-        sys.setswitchinterval(1e-4)
-
-        def send() -> None:
-            while ready.wait():
-                ready.clear()
-                SYSTEM_CLOCK.sleep(random.uniform(0, 1e-3))
-                signal.pthread_kill(main, signal.SIGUSR1)
-
-        threading.Thread(target=send, daemon=True).start()
-        while interrupts < INTERRUPTS:
-            try:
-                ready.set()
+        last = 0
+        for _ in interrupts(1000):
+            with suppress(Interrupted):
                 while True:
                     number = kept()
                     assert number > last
                     last = number
-            except Interrupted:
-                interrupts += 1
         return [kept() > last]
 
     assert in_child(work) == [1]

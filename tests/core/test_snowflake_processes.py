@@ -111,6 +111,7 @@ import fcntl, json, os, sys, threading, time
 from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.errors import IdgenError
 from django_idgen.core.lease import Namespace
+from django_idgen.core.loader import Flag
 from django_idgen.core.layout import parse_layout
 from django_idgen.core.snowflake import SnowflakeGenerator
 from tests.core.json_leases import JsonLeases
@@ -212,7 +213,7 @@ def test_a_fork_while_another_thread_holds_the_lock_leaves_no_child_waiting(tmp_
         ids = generator()
         ids.next_id()
         ids._lock.acquire()
-        ids.keeper._call_lock.acquire()
+        ids.keeper._turn._running = Flag()
         if os.fork() == 0:
             got = []
             threads = [
@@ -229,7 +230,7 @@ def test_a_fork_while_another_thread_holds_the_lock_leaves_no_child_waiting(tmp_
         _, status = os.wait()
         assert status == 0
         ids._lock.release()
-        ids.keeper._call_lock.release()
+        ids.keeper._turn._running = None
         ids.close()
         """,
         tmp_path / "marks",
