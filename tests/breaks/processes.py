@@ -192,9 +192,8 @@ BREAKS = (
         "an exception of a signal handler leaves a registry's turn taken for ever",
         "hazard 121",
         "django_idgen/core/loader.py",
-        "        mine = Flag()\n        try:\n            return call() if self._take(mine, timeout) else"
-        " late()\n",
-        "        mine = Flag()\n        if not self._take(mine, timeout):\n            return late()\n"
+        "        try:\n            return call() if self._take(mine, timeout) else late()\n",
+        "        if not self._take(mine, timeout):\n            return late()\n"
         "        try:\n            return call()\n",
         ("tests/core/test_loader.py::test_an_interrupt_leaves_nobodys_turn_taken",),
     ),
