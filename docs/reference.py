@@ -102,12 +102,7 @@ def settings_page() -> str:
     """Return the page of all settings with their defaults."""
     segments = config.read_settings().segments
     generator = config.read_settings().generators["default"]
-    growth = {
-        "segment_duration": segments.growth.duration,
-        "longest_step": segments.growth.longest_step,
-    }
-    options = ((name, growth.get(name, getattr(segments, name, None)))
-               for name in config.SEGMENT_OPTIONS)  # fmt: skip
+    options = ((name, getattr(segments, name)) for name in config.SEGMENT_OPTIONS)
     lines = [
         "# Settings and their defaults",
         "",

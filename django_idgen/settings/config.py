@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import combinations
 from typing import Any, TypeVar
@@ -177,7 +177,7 @@ def text(where: str, key: str, value: object) -> str:
 Check = Callable[[str, object], Any]
 """Checks the setting of that name, and returns its value."""
 flag: Check = partial(check_flag, error=SettingsError)
-count: Check = partial(check_whole, least=1, most=1_000_000_000, error=SettingsError)
+count = partial(check_whole, least=1, most=1_000_000_000, error=SettingsError)
 seconds = partial(check_seconds, most=1e6, error=SettingsError)
 
 
@@ -194,11 +194,17 @@ def _setting(default: Any, check: Check) -> Any:
     return field(default=default, metadata={"check": check})
 
 
-def _checked(where: str, entry: object, kind: type[T]) -> T:
+def _checks(kind: type) -> dict[str, Check]:
+    """The check of each setting by its name, from the metadata of the dataclass ``kind``."""
+    return {each.name: each.metadata["check"] for each in fields(kind) if each.metadata}
+
+
+def _checked(where: str, entry: object, kind: type[T], **more: Any) -> T:
     """The settings of ``entry``, each checked as its field says. Raises :class:`SettingsError`."""
-    checks = {each.name: each.metadata["check"] for each in fields(kind)}  # type: ignore[arg-type]
+    checks = _checks(kind)
     raw = mapping(where, entry, tuple(checks))
-    return kind(**{key: checks[key](f"{where}[{key!r}]", value) for key, value in raw.items()})
+    found = {key: checks[key](f"{where}[{key!r}]", value) for key, value in raw.items()}
+    return kind(**found, **more)
 
 
 # --- REST: what the HTTP API may hand out, and how fast ------------------------------
@@ -311,22 +317,11 @@ DEFAULT_SKEW_LIMIT = 10.0
 DEFAULT_TIMEOUT = 0.5
 DEFAULT_FIRST_TIMEOUT = 5.0
 DEFAULT_STEP = 1000
-DEFAULT_OUTAGE = 1200.0
 IDLE_WINDOWS = 5
 """Windows after which an unseen holder expires: 15 minutes by default."""
 
 LEASE_OPTIONS = ("window", "workers", "idle_after")
 """Options of LEASES for the namespace, whatever the backend."""
-SEGMENT_OPTIONS = (
-    "default_step",
-    "timeout",
-    "first_timeout",
-    "segment_duration",
-    "longest_step",
-    "idle_after",
-    "outage",
-    "make_tags",
-)
 TAG_OPTIONS = ("default_step", "timeout", "first_timeout", "segment_duration", "longest_step")
 """Those that a generator of a tag has of its own."""
 
@@ -354,18 +349,27 @@ class SegmentSettings:
     """``IDGEN["SEGMENTS"]``."""
 
     source: BackendSettings
-    default_step: int
-    timeout: float
-    """Seconds that a caller waits for a segment."""
-    first_timeout: float
+    default_step: int = _setting(DEFAULT_STEP, count)
+    timeout: float = _setting(0.0, seconds)
+    """Seconds that a caller waits for a segment: 0.5 if not set."""
+    first_timeout: float = _setting(0.0, seconds)
     """Seconds that it waits for a tag's first segment, while no load has failed."""
-    growth: Growth
-    idle_after: float
+    segment_duration: float = _setting(SEGMENT_DURATION, seconds)
+    longest_step: int = _setting(LONGEST_STEP, partial(count, most=LONGEST_STEP))
+    idle_after: float = _setting(IDLE_AFTER, seconds)
     """Seconds after which an unused tag gives its ids back."""
-    outage: float
+    outage: float = _setting(1200.0, partial(seconds, least=0.0))
     """Seconds without a database that the segments in a pool should last."""
-    make_tags: bool
+    make_tags: bool = _setting(True, flag)
     """Whether ``segments[tag]`` makes a tag that does not exist and is not a field's."""
+
+    @property
+    def growth(self) -> Growth:
+        """How segments follow the consumption."""
+        return Growth(self.segment_duration, self.longest_step)
+
+
+SEGMENT_OPTIONS = tuple(_checks(SegmentSettings))
 
 
 @dataclass(frozen=True, slots=True)
@@ -512,28 +516,12 @@ def _layout(where: str, raw: Mapping[str, Any]) -> BitLayout:
 def _segments(entry: object, where: str = "IDGEN['SEGMENTS']") -> SegmentSettings:
     raw = mapping(where, entry, ("SOURCE", "OPTIONS"))
     at = f"{where}['OPTIONS']"
-    options = mapping(at, raw.get("OPTIONS", {}), SEGMENT_OPTIONS)
-
-    def seconds_of(name: str, default: float, least: float = 0.001) -> float:
-        return seconds(f"{at}[{name!r}]", options.get(name, default), least=least)
-
-    timeout = seconds_of("timeout", DEFAULT_TIMEOUT)
-    duration = seconds_of("segment_duration", SEGMENT_DURATION)
-    longest = options.get("longest_step", LONGEST_STEP)
-    try:
-        growth = Growth(duration, longest)
-    except ConfigurationError as error:
-        raise SettingsError(f"{at}: {error}") from error
-    return SegmentSettings(
-        source=_backend(f"{where}['SOURCE']", raw.get("SOURCE", {}), DEFAULT_SOURCE),
-        default_step=count(f"{at}['default_step']", options.get("default_step", DEFAULT_STEP)),
-        timeout=timeout,
-        first_timeout=seconds_of("first_timeout", max(timeout, DEFAULT_FIRST_TIMEOUT), timeout),
-        growth=growth,
-        idle_after=seconds_of("idle_after", IDLE_AFTER),
-        outage=seconds_of("outage", DEFAULT_OUTAGE, 0.0),
-        make_tags=flag(f"{at}['make_tags']", options.get("make_tags", True)),
-    )
+    source = _backend(f"{where}['SOURCE']", raw.get("SOURCE", {}), DEFAULT_SOURCE)
+    found = _checked(at, raw.get("OPTIONS", {}), SegmentSettings, source=source)
+    timeout = found.timeout or DEFAULT_TIMEOUT
+    first = found.first_timeout or max(timeout, DEFAULT_FIRST_TIMEOUT)
+    seconds(f"{at}['first_timeout']", first, least=timeout)
+    return replace(found, timeout=timeout, first_timeout=first)
 
 
 def nested_leases(outer: BackendSettings, name: str) -> BackendSettings:
