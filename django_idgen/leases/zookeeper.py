@@ -631,6 +631,18 @@ class _Node(SubLessee):
 # --- the store --------------------------------------------------------------------------
 
 
+@dataclass
+class _Call:
+    """What the attempts of one call have in common."""
+
+    root: Store
+    installation: str
+    lives: int = 0
+    """How often a life of the node was begun."""
+    failure: RegistryUnavailable | None = None
+    """Why the ceiling could not be raised."""
+
+
 class _NodeStore(Store):
     """Runs the rules over the node, within what the database has lent to it."""
 
@@ -664,42 +676,49 @@ class _NodeStore(Store):
             return self._run(job)
 
     def _run(self, job: Callable[[Book], T]) -> T:
-        database = self.root.current()
-        installation = self.root.installation(database)
-        lives = 0
-        failure: RegistryUnavailable | None = None
-
-        def attempt() -> tuple[T, NodeBook]:
-            nonlocal lives, failure
-            stamp = self.node.stamp(installation)
-            book, version = self._load(installation)
-            if book is None or not self._goes_on(book, stamp):
-                lives = self._counted(lives)
-                whole = book if book is not None and book.is_whole else None
-                self.node.begin(installation, whole, version, stamp.leader)
-                raise _Prepared
-            self._read_clocks(book, stamp)
-            seen, now = book.sub_lease, self._tick(book)
-            if not seen.generation:
-                lives = self._counted(lives)
-                self.root.open(database, seen.incarnation, now)
-                raise _Prepared
-            book.ceiling, book.cuts = seen.ceiling, failure is not None
-            if self._waits and now < seen.fence:
-                book.refusal = self.node.waiting(seen.fence - now)
-            try:
-                return self._applied(job, book, version), book
-            except CeilingReached as reached:
-                if failure is not None:
-                    raise self.node.exhausted(failure) from failure
-                failure = self.root.failure_to_lift(database, seen, now=now, wanted=reached.tick)
-                raise _Prepared from None
-
-        result, book = self.node.retried(attempt)
+        root = self.root.current()
+        call = _Call(root, self.root.installation(root))
+        result, book = self.node.retried(partial(self._attempt, call, job))
         if book.furthest:
             now = self._tick(book)
-            self.root.lift_in_time(database, book.sub_lease, now=now, start=0, until=book.furthest)
+            self.root.lift_in_time(root, book.sub_lease, now=now, start=0, until=book.furthest)
         return result
+
+    def _attempt(self, call: _Call, job: Callable[[Book], T]) -> tuple[T, NodeBook]:
+        """``job`` over the book as it is, or :class:`_Prepared` after mending what it lacks."""
+        stamp = self.node.stamp(call.installation)
+        book, version = self._living_book(call, stamp)
+        self._read_clocks(book, stamp)
+        seen, now = book.sub_lease, self._tick(book)
+        if not seen.generation:
+            self._begin_a_life(call)
+            self.root.open(call.root, seen.incarnation, now)
+            raise _Prepared
+        book.ceiling, book.cuts = seen.ceiling, call.failure is not None
+        if self._waits and now < seen.fence:
+            book.refusal = self.node.waiting(seen.fence - now)
+        try:
+            return self._applied(job, book, version), book
+        except CeilingReached as reached:
+            if call.failure is not None:
+                raise self.node.exhausted(call.failure) from call.failure
+            call.failure = self.root.failure_to_lift(call.root, seen, now=now, wanted=reached.tick)
+            raise _Prepared from None
+
+    def _living_book(self, call: _Call, stamp: _Stamp) -> tuple[NodeBook, int]:
+        """The book of the present life. Raises :class:`_Prepared` after beginning another."""
+        book, version = self._load(call.installation)
+        if book is not None and self._goes_on(book, stamp):
+            return book, version
+        self._begin_a_life(call)
+        whole = book if book is not None and book.is_whole else None
+        self.node.begin(call.installation, whole, version, stamp.leader)
+        raise _Prepared
+
+    def _begin_a_life(self, call: _Call) -> None:
+        if call.lives == LIVES:
+            raise self.node.lost_again()
+        call.lives += 1
 
     def run_if_there(self, job: Callable[[Book], T]) -> T | None:
         """See :meth:`Store.run_if_there`: makes no node, opens no generation."""
@@ -756,11 +775,6 @@ class _NodeStore(Store):
     def _goes_on(self, book: NodeBook, stamp: _Stamp) -> bool:
         ended = book.sub_lease.incarnation in self.node.ended
         return book.is_whole and book.leader == stamp.leader and not ended
-
-    def _counted(self, lives: int) -> int:
-        if lives == LIVES:
-            raise self.node.lost_again()
-        return lives + 1
 
     def _read_clocks(self, book: NodeBook, stamp: _Stamp) -> None:
         now_us = stamp.reading.registry_us + book.offset_us

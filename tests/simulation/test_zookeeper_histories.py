@@ -16,8 +16,7 @@ from hypothesis.stateful import rule
 from django_idgen.core.book import Book
 from django_idgen.core.errors import RegistryUnavailable
 from django_idgen.core.layout import BitLayout
-from django_idgen.db.connection import Place
-from django_idgen.leases import root, zookeeper
+from django_idgen.leases import zookeeper
 from django_idgen.leases.memory import MemoryStore
 from tests.simulation import test_histories as plain
 from tests.simulation.ensemble import Ensemble, Node, Session
@@ -115,7 +114,6 @@ class Histories(plain.Histories):
     def __init__(self) -> None:
         super().__init__()
         self.stack.enter_context(mock.patch.object(zookeeper, "_random", random))
-        self.stack.enter_context(mock.patch.object(root, "place_of", return_value=Place.MEMORY))
 
     def world_of(self, layout: BitLayout, window: int) -> World:
         return ZooKeeperWorld(layout, window)
@@ -245,34 +243,32 @@ def test_the_databases_clock_counts_and_zookeepers_continues_it() -> None:
     world = ZooKeeperWorld(plain.SMALL["time on top"], 200)
     world.registry_offset_us = -3_600_000_000  # ZooKeeper's
     world.database_us = lambda: world.ns // 1000
-    with mock.patch.object(root, "place_of", return_value=Place.MEMORY):
-        process = Process(1, world.host())
-        lease = process.made.acquire(holder="a").lease
-        assert lease.start == world.namespace.tick_at(world.database_us())
-        process.database.fault = "down"
-        world.pass_seconds(0.1)
-        now_us = process.made.renew(lease, last_tick=lease.start).reading.registry_us
+    process = Process(1, world.host())
+    lease = process.made.acquire(holder="a").lease
+    assert lease.start == world.namespace.tick_at(world.database_us())
+    process.database.fault = "down"
+    world.pass_seconds(0.1)
+    now_us = process.made.renew(lease, last_tick=lease.start).reading.registry_us
     assert abs(now_us - world.database_us()) < 2000
 
 
 def test_a_request_that_arrives_in_another_life_changes_nothing() -> None:
     """I1: the node was deleted and made again meanwhile, and its versions have caught up."""
     world = ZooKeeperWorld(plain.SMALL["time on top"], 200)
-    with mock.patch.object(root, "place_of", return_value=Place.MEMORY):
-        slow, quick = (Process(number, world.host()) for number in range(2))
-        lease = slow.made.acquire(holder="slow").lease
-        version = world.ensemble.nodes[world.top()].version
-        world.pass_seconds(0.005)
-        slow.session.faults = [None, None, "late"]
-        with pytest.raises(RegistryUnavailable):
-            slow.made.renew(lease, last_tick=lease.start)
-        held = [quick.made.acquire(holder="quick").lease for _ in range(3)]
-        world.ensemble.delete(world.top())
-        fourth = quick.made.acquire(holder="quick").lease
-        while world.ensemble.nodes[world.top()].version < version:
-            world.pass_seconds(0.001)
-            quick.made.renew(fourth, last_tick=fourth.start)
-        assert world.ensemble.nodes[world.top()].version == version
-        world.ensemble.deliver()
-        later = [quick.made.acquire(holder="quick").lease for _ in range(3)]
+    slow, quick = (Process(number, world.host()) for number in range(2))
+    lease = slow.made.acquire(holder="slow").lease
+    version = world.ensemble.nodes[world.top()].version
+    world.pass_seconds(0.005)
+    slow.session.faults = [None, None, "late"]
+    with pytest.raises(RegistryUnavailable):
+        slow.made.renew(lease, last_tick=lease.start)
+    held = [quick.made.acquire(holder="quick").lease for _ in range(3)]
+    world.ensemble.delete(world.top())
+    fourth = quick.made.acquire(holder="quick").lease
+    while world.ensemble.nodes[world.top()].version < version:
+        world.pass_seconds(0.001)
+        quick.made.renew(fourth, last_tick=fourth.start)
+    assert world.ensemble.nodes[world.top()].version == version
+    world.ensemble.deliver()
+    later = [quick.made.acquire(holder="quick").lease for _ in range(3)]
     assert min(each.start for each in later) >= max(each.until for each in [lease, *held])
