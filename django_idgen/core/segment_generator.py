@@ -536,10 +536,23 @@ class SegmentGenerator(Generator):
 
     def _open_next(self) -> int:
         """At the end of a part: the next id, or StopIteration for the part that is open now."""
-        if length_hint(self._ids):
+        watch = self.watch
+        may_open = watch is None or not watch.is_due()
+        if length_hint(self._ids) or (may_open and self._opens_part()):
             self._services.opened[self] = self._ids
             raise StopIteration
         return self._take_slow(1)[0]
+
+    def _opens_part(self) -> bool:
+        """Open the next part, if it is loaded, and start the load that is due then."""
+        self._services.check_process()
+        now = self._services.clock.stopwatch()
+        with self._lock:
+            ready = self._open_part(now)
+            load = self._arm_preload(now) if ready else None
+        if load is not None and not load.sent:
+            self._submit(load, urgent=False)
+        return ready
 
     def _take_slow(self, count: int, need: int = 0) -> list[int]:
         """``count`` ids, in the calling thread. ``need``: how many to load, if more."""

@@ -23,8 +23,8 @@ BREAKS = (
         "ZooKeeper lends past what the database has lent to it",
         "L6",
         MODULE,
-        "book.ceiling, book.cuts = seen.ceiling, failure",
-        "book.cuts = failure",
+        "book.ceiling, book.cuts = seen.ceiling, call.failure",
+        "book.cuts = call.failure",
         (f"{LOSSES}::TestLosses::test_the_database_may_be_away_for_a_stride",),
     ),
     Break(
