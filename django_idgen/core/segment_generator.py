@@ -244,6 +244,8 @@ class SegmentGenerator(Generator):
             return list(runs(ids, 1)) if ids else []
         found: list[range] = []
         missing = check_count(n)
+        if self.watch is not None and self.watch.is_due():
+            self.watch.find()
         while missing:
             # Where one has to wait, it is for one id; the load gets all that are missing.
             found += self._take_ranges(missing) or [

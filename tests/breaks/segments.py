@@ -495,6 +495,14 @@ BREAKS = (
         ),
     ),
     Break(
+        "a part that is loaded is opened before a new table was looked at",
+        "hazard 102",
+        "django_idgen/core/segment_generator.py",
+        "        may_open = watch is None or not watch.is_due()\n",
+        "        may_open = True\n",
+        (f"{GENERATOR}::test_a_table_that_comes_later_is_looked_at_before_the_next_part",),
+    ),
+    Break(
         "a client takes an answer that is not that of its request",
         "L4",
         "django_idgen/remote/link.py",

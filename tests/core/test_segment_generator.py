@@ -20,7 +20,7 @@ from django_idgen.core.errors import (
     SegmentExhausted,
     SegmentUnavailable,
 )
-from django_idgen.core.generator import MAX_BATCH
+from django_idgen.core.generator import MAX_BATCH, Watch
 from django_idgen.core.loader import Loader, inline_loader
 from django_idgen.core.segment import MAX_ID, Segment
 from django_idgen.core.segment_generator import STALE_AFTER, SegmentAllocator, SegmentGenerator
@@ -38,6 +38,42 @@ def test_ids_begin_at_one_and_have_no_gaps(loader, step):
     generator = SegmentAllocator(MemorySource(step), loader, timeout=LIMIT).generator("a")
     assert [generator.next_id() for _ in range(50)] == list(range(1, 51))
     assert generator.next_ids(50) == list(range(51, 101))
+
+
+class NewTable(Watch):
+    """Finds a table with rows up to 5000 between two parts of a segment."""
+
+    def __init__(self, generator: SegmentGenerator) -> None:
+        self.generator, self.due = generator, False
+
+    def follow(self, field, using=None): ...
+
+    def is_due(self) -> bool:
+        return self.due
+
+    def find(self) -> None:
+        self.due = False
+        self.generator.pass_rows(frozenset(["new"]), 5000)
+
+    def look(self, tables): ...
+
+    async def in_thread(self, ask): ...
+
+
+@pytest.mark.parametrize("how", ["kept", "looked up", "ranges"])
+def test_a_table_that_comes_later_is_looked_at_before_the_next_part(how):
+    """Hazard 102: also where the part is loaded, and its ids are on hand."""
+    generator, source, *_ = manual(step=100)
+    generator.watch = watch = NewTable(generator)
+    take = {
+        "kept": generator.next_id,
+        "looked up": lambda: generator.next_id(),
+        "ranges": lambda: generator.next_ranges(1)[0][0],
+    }[how]
+    assert [take() for _ in range(10)] == list(range(1, 11))  # the first tenth
+    watch.due = True
+    source.answers.append(Segment("order", 5001, 5101, 100))
+    assert take() == 5001
 
 
 def test_delta_and_the_end_of_the_segment_are_respected():
