@@ -85,11 +85,6 @@ class Turn:
         self._lock = threading.Lock()
         self._running: Flag | None = None
 
-    @property
-    def is_taken(self) -> bool:
-        """Whether a call runs."""
-        return self._running is not None
-
     def run(self, call: Callable[[], T], *, timeout: float, late: Callable[[], T]) -> T:
         """``call()``, once no other call runs; ``late()`` if one still runs in ``timeout`` s."""
         mine = Flag()

@@ -233,12 +233,12 @@ def test_one_call_has_its_turn_and_the_others_wait_or_come_late():
         assert running.wait(LIMIT)
         assert turn.run(int, timeout=0.001, late=lambda: "late") == "late"
         second = pool.submit(turn.run, lambda: "second", timeout=LIMIT, late=str)
-        assert turn.is_taken
+        assert turn._running is not None
         go_on.set()
         with pytest.raises(KeyError):
             first.result(LIMIT)
         assert second.result(LIMIT) == "second"
-    assert not turn.is_taken
+    assert turn._running is None
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -252,7 +252,7 @@ def test_an_interrupt_leaves_nobodys_turn_taken():
             with suppress(Interrupted):
                 while True:
                     turn.run(int, timeout=LIMIT, late=str)
-            found.append(turn.is_taken)
+            found.append(turn._running is not None)
         return [any(found)]
 
     assert in_child(work) == [0]

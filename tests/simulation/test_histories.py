@@ -250,7 +250,7 @@ class Histories(RuleBasedStateMachine):
         """Of its own, in this very thread: it would stand in line behind itself."""
         process = self.processes[slot]
         return process is not None and (
-            process.generator._lock.locked() or process.generator.keeper._turn.is_taken
+            process.generator._lock.locked() or process.generator.keeper._turn._running is not None
         )
 
     @rule()
