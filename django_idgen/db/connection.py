@@ -241,27 +241,28 @@ class OwnConnection:
     def _open(self) -> BaseDatabaseWrapper:
         # ``connections`` is local to the thread, so no other thread sees the change. The ORM's
         # ``using(alias)`` finds our connection there.
-        current = connections[self.alias]
-        if isinstance(current, FileConnection) and current.database != database_of(self.alias):
+        own = connections[self.alias]
+        if isinstance(own, FileConnection) and own.database != database_of(self.alias):
             self._close()  # a test runner has put another database in its place
-            current = connections[self.alias]
-        if _use_of(current) is None:
-            configured = dict(connections.settings[self.alias])
-            if str(configured["NAME"]) != self.loader.meant:
-                # At the end of a test run: no preload for the tests reaches the real database.
-                raise OperationalError(f"the alias no longer means {self.loader.meant!r}")
-            own = _new_wrapper(self.alias, configured)
-            watched = own.vendor == "postgresql"
-            # Where no thread can be started (interpreter shutdown) the job runs in
-            # the caller's thread, and the caller gets its own connection back.
-            own.idgen_use = _Use(  # type: ignore[attr-defined]
-                current, SilenceGuard(own, SOCKET_TIMEOUT) if watched else None
-            )
-            connections[self.alias] = own
+        elif _use_of(own) is not None:
+            if isinstance(own, FileConnection) and not own.in_atomic_block:
+                own.refresh()
             return own
-        if isinstance(current, FileConnection) and not current.in_atomic_block:
-            current.refresh()
-        return current
+        return self._displace(connections[self.alias])
+
+    def _displace(self, displaced: BaseDatabaseWrapper) -> BaseDatabaseWrapper:
+        """Put a new connection of ours in the place of the thread's."""
+        configured = dict(connections.settings[self.alias])
+        if str(configured["NAME"]) != self.loader.meant:
+            # At the end of a test run: no preload for the tests reaches the real database.
+            raise OperationalError(f"the alias no longer means {self.loader.meant!r}")
+        own = _new_wrapper(self.alias, configured)
+        guard = SilenceGuard(own, SOCKET_TIMEOUT) if own.vendor == "postgresql" else None
+        # Where no thread can be started (interpreter shutdown) the job runs in
+        # the caller's thread, and the caller gets its own connection back.
+        own.idgen_use = _Use(displaced, guard)  # type: ignore[attr-defined]
+        connections[self.alias] = own
+        return own
 
     def _close(self) -> None:
         own = connections[self.alias]
