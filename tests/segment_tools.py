@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
@@ -138,11 +138,18 @@ def _interrupt(number: int, frame: object) -> NoReturn:
     raise Interrupted
 
 
-def interrupts(times: int) -> Iterator[None]:
-    """So many turns; a signal ends each at a moment of its own. For the main thread of a child."""
+def interrupt_again_and_again(
+    times: int, call: Callable[[], object], after: Callable[[], object] = lambda: None
+) -> None:
+    """Repeat ``call`` until a signal interrupts it, then call ``after``; so many times.
+
+    For the main thread of a child.
+    """
     main, ready = threading.get_ident(), threading.Event()
     signal.signal(signal.SIGUSR1, _interrupt)
     sys.setswitchinterval(1e-4)
+    # The interpreter swallows one that comes in a callback of its own: then another is sent.
+    sys.unraisablehook = lambda _ignored: ready.set()
 
     def send() -> None:
         while ready.wait():
@@ -152,5 +159,8 @@ def interrupts(times: int) -> Iterator[None]:
 
     threading.Thread(target=send, daemon=True).start()
     for _ in range(times):
-        ready.set()
-        yield
+        with suppress(Interrupted):
+            ready.set()
+            while True:
+                call()
+        after()

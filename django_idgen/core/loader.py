@@ -132,7 +132,10 @@ class BackgroundThread(threading.Thread):
             return False
         try:
             self.start()
-        except RuntimeError:
+        except RuntimeError as error:
+            if error.__context__ is not None:
+                # It has started. An interrupt of the wait for that also broke threading's lock.
+                raise error.__context__ from None
             return False
         return True
 

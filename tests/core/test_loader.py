@@ -6,12 +6,18 @@ import os
 import sys
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
 
 import pytest
 
-from django_idgen.core.loader import Flag, Loader, PerProcess, Turn, inline_loader
-from tests.segment_tools import LIMIT, Interrupted, in_child, interrupts
+from django_idgen.core.loader import (
+    BackgroundThread,
+    Flag,
+    Loader,
+    PerProcess,
+    Turn,
+    inline_loader,
+)
+from tests.segment_tools import LIMIT, Interrupted, in_child, interrupt_again_and_again
 
 
 def hold(loader: Loader) -> threading.Event:
@@ -247,15 +253,34 @@ def test_an_interrupt_leaves_nobodys_turn_taken():
     turn = Turn()
 
     def work() -> list[int]:
-        found = []
-        for _ in interrupts(700):
-            with suppress(Interrupted):
-                while True:
-                    turn.run(int, timeout=LIMIT, late=str)
-            found.append(turn._running is not None)
+        found: list[bool] = []
+        interrupt_again_and_again(
+            700,
+            lambda: turn.run(int, timeout=LIMIT, late=int),
+            lambda: found.append(turn._running is not None),
+        )
         return [any(found)]
 
     assert in_child(work) == [0]
+
+
+class InterruptedStart(BackgroundThread):
+    """An interrupt comes while threading waits for it; threading then frees a lock twice."""
+
+    def start(self) -> None:
+        super().start()
+        try:
+            raise Interrupted
+        finally:
+            threading.Lock().release()
+
+
+def test_an_interrupt_of_a_threads_start_reaches_the_caller():
+    """Hazard 121: it looked as if no thread could be started, and nobody heard of it."""
+    ran = threading.Event()
+    with pytest.raises(Interrupted):
+        InterruptedStart("late", ran.set).start_if_possible()
+    assert ran.wait(LIMIT)
 
 
 def test_an_inline_loader_runs_at_once_in_the_caller():

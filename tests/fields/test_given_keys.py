@@ -179,14 +179,14 @@ def test_a_fixture_keeps_its_keys(model: type[models.Model], alias: str, tmp_pat
     known = rows.create(**{KEYED[model]: "first"}).pk
     entries = [
         {"model": model._meta.label_lower, "fields": {KEYED[model]: text}, **key}
-        for text, key in (("second", {"pk": known}), ("given", {"pk": 11}), ("made", {}))
+        for text, key in (("second", {"pk": known}), ("given", {"pk": known + 5}), ("made", {}))
     ]
     fixture = tmp_path / "rows.json"
     fixture.write_text(json.dumps(entries))
     call_command("loaddata", fixture, database=alias, verbosity=0)
     found = {text: key for key, text in rows.values_list("pk", KEYED[model])}
-    assert (found["second"], found["given"], len(found)) == (known, 11, 3)
-    assert found["made"] not in (None, known, 11)
+    assert (found["second"], found["given"], len(found)) == (known, known + 5, 3)
+    assert found["made"] not in (None, known, known + 5)
 
 
 # --- bulk_create ----------------------------------------------------------------
