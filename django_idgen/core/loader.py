@@ -75,8 +75,8 @@ class Flag:
 class Turn:
     """Runs calls one at a time. Thread-safe, but not re-entrant.
 
-    A lock that is waited for with a timeout is taken by a call, and an exception of a signal
-    handler at its end leaves it taken. Here, whatever a handler raises, the next call runs.
+    ``Lock.acquire(timeout=…)`` leaves the lock taken if a signal handler raises just after it.
+    Here the next call runs, whatever a handler raises.
     """
 
     __slots__ = ("_lock", "_running")
@@ -86,7 +86,10 @@ class Turn:
         self._running: Flag | None = None
 
     def run(self, call: Callable[[], T], *, timeout: float, late: Callable[[], T]) -> T:
-        """``call()``, once no other call runs; ``late()`` if one still runs in ``timeout`` s."""
+        """``call()``, once no other call runs; ``late()`` if one still does after ``timeout`` s.
+
+        Raises what they raise.
+        """
         mine = Flag()
         try:
             return call() if self._take(mine, timeout) else late()

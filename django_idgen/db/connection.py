@@ -251,7 +251,7 @@ class OwnConnection:
         return self._displace(connections[self.alias])
 
     def _displace(self, displaced: BaseDatabaseWrapper) -> BaseDatabaseWrapper:
-        """Put a new connection of ours in the place of the thread's."""
+        """Put our own new connection in the place of the thread's."""
         configured = dict(connections.settings[self.alias])
         if str(configured["NAME"]) != self.loader.meant:
             # At the end of a test run: no preload for the tests reaches the real database.

@@ -231,7 +231,7 @@ class Soak:
             self.signal(pid, signal.SIGUSR1)
 
     def flush(self) -> None:
-        with suppress(Exception):  # it is away
+        with suppress(Exception):  # the server may be down
             self.redis.run("FLUSHALL")
 
     def restart_redis(self) -> None:
