@@ -60,8 +60,8 @@ REMOVED = {
         "Leases keep none any more: leave it out, and look for 'lease_acquired' in the log. The "
         "history of segments is an option of DatabaseSource."
     ),
-    "token_env": "It was removed. Use 'token': lambda: os.environ[\"NAME\"].",
-    "token_file": "It was removed. Use 'token': Path(\"FILE\").read_text.",
+    "token_env": "It was removed. Use 'token': lambda: os.environ[\"NAME\"].",  # nosec B105
+    "token_file": "It was removed. Use 'token': Path(\"FILE\").read_text.",  # nosec B105
     "cert": "It was removed. Load the certificate into an ssl.SSLContext, and use it as 'verify'.",
     "longest_chain": "It was removed: a caller who waits doubles the step. Leave it out.",
 }
