@@ -84,6 +84,10 @@ class Demand:
         """The tables that may have rows above the floor of the fetch."""
         return self.tables - self.seen
 
+    def had(self, floor: int) -> int:
+        """The end of what the process was granted, for a fetch from ``floor`` on."""
+        return floor if self.granted is None else self.granted
+
     def length(self, step: int) -> int:
         """How many ids to take from a row with ``step``."""
         return max(self.at_least, min(step * self.times, max(step, LONGEST_STEP)))

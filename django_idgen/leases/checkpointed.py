@@ -148,12 +148,7 @@ class CheckpointedLeases(Registry):
         Where the registry's window is no longer than the marks reach, this renews there, too.
         """
         if not self._asks_each_time:
-            with self._lock:
-                name = f"idgen-asking-{self._name}"
-                self._thread.start(self.ask_in_background, pause=self._pause(), name=name)
-                asks_itself = self._thread.is_alive()
-            if not asks_itself:
-                self.ask_in_background()
+            self._ask_from_now_on()
         with self._lock, self._reporting():
             held = self._held_by(lease)
             if held is None:
@@ -162,15 +157,28 @@ class CheckpointedLeases(Registry):
                 raise held.failure
             held.last_tick = max(held.last_tick, last_tick)
             if self._asks_each_time:
-                grant = self.registry.renew(held.lease, last_tick=last_tick)
-                held.lease, held.reading = grant.lease, grant.reading
-                return self._marked(held, last_tick, grant.reading)
+                return self._marked(held, last_tick, self._renewed(held, last_tick))
             if last_tick >= held.lease.until:
                 raise RegistryUnavailable(
                     f"The window of worker id {lease.worker} of namespace {lease.namespace!r} is "
                     f"over, and the registry did not renew it."
                 )
             return self._marked(held, last_tick)
+
+    def _renewed(self, held: _Held, last_tick: int) -> Reading:
+        """The registry's time at its answer."""
+        grant = self.registry.renew(held.lease, last_tick=last_tick)
+        held.lease, held.reading = grant.lease, grant.reading
+        return held.reading
+
+    def _ask_from_now_on(self) -> None:
+        """Start the thread that renews; without one, renew in the caller's if it is time."""
+        with self._lock:
+            name = f"idgen-asking-{self._name}"
+            self._thread.start(self.ask_in_background, pause=self._pause(), name=name)
+            is_asking = self._thread.is_alive()
+        if not is_asking:
+            self.ask_in_background()
 
     def ask_in_background(self) -> float:
         """Renew at the registry if it is time; returns the seconds until the next look.

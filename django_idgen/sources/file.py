@@ -61,7 +61,7 @@ class FileSource(Source):
         with self._locked(tag) as files:
             mark, step = self._numbers_in(files)
             start = max(mark, 1)
-            granted = floor if demand.granted is None else demand.granted
+            granted = demand.had(floor)
             if start < granted:
                 start = max(floor, min(floor + LOSS_SKIP, MAX_ID))
                 logger.warning(

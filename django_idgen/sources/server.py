@@ -301,8 +301,9 @@ class ServerSource(Source):
         check_tag(tag)
         if floor >= MAX_ID:
             raise self._exhausted(tag)
-        # Ids are positive, whatever the row says.
-        asked = Floor(max(floor, 1), expected, demand.granted)
+        lowest = max(floor, 1)  # whatever the row says
+        had = demand.had(lowest)
+        asked = Floor(lowest, had if had > expected else 0)
         for number in range(ATTEMPTS):
             take = self._take_carefully if number % 2 else self._take
             try:
@@ -539,14 +540,12 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """What the process that fetches was granted of a tag before."""
+    """Where the ids of a fetch begin, and what the process was granted of the tag before."""
 
     lowest: int
-    """The lowest id that it may be granted: 1, or the end of its highest segment."""
-    expected: int = 0
-    """Ids below were granted without the table, which can't have lost them."""
-    granted: int | None = None
-    """The end of its highest segment, if that is below ``lowest``."""
+    """The lowest id that it may be granted."""
+    granted: int = 0
+    """The end of what this table granted it. If the row is below, the table has lost a fetch."""
 
 
 @dataclass(slots=True)
@@ -746,8 +745,7 @@ class RowOpening:
         # A shared tag has another mark in each database: the process may have been granted its
         # ids by another one.
         shared = self._shard is not None and self._shard.delta > 1
-        granted = floor.lowest if floor.granted is None else floor.granted
-        return not shared and granted > max(max_id, floor.expected)
+        return not shared and floor.granted > max_id
 
     def _mend(
         self, installation: Installation, row: LeafAlloc, floor: Floor, demand: Demand, server: str

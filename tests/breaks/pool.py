@@ -125,7 +125,7 @@ BREAKS = (
         "a pool forgets what was granted to the caller",
         "hazard 100",
         POOL,
-        "granted = max(highest, floor if demand.granted is None else demand.granted)",
+        "granted = max(highest, demand.had(floor))",
         "granted = None",
         (
             "tests/contracts/test_server.py::TestPoolOverServer"

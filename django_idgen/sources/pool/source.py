@@ -136,7 +136,7 @@ class PoolSource(Source):
 
     def _fetch_past(self, tag: str, floor: int, demand: Demand, highest: int) -> Segment:
         """A segment of the source behind, past ``floor`` and all that was ever in the pool."""
-        granted = max(highest, floor if demand.granted is None else demand.granted)
+        granted = max(highest, demand.had(floor))
         demand = replace(demand, granted=granted)
         return self.source.fetch(tag, floor=max(floor, highest), demand=demand)
 
