@@ -89,13 +89,15 @@ def test_a_crash_that_loses_the_last_writes(fleet: Fleet, farm: RedisFarm) -> No
     fleet.work(HOLDERS // 2)
     farm.first.run("SAVE")
     fleet.work(HOLDERS // 2)
+    before = max(each.lease.generation for each in fleet.holders if each.lease)
     farm.first.kill()
     with pytest.raises(RegistryUnavailable):
         fleet.holder(timeout=2.0).start()
     fleet.holders.pop()
     farm.first.start()
     assert farm.first.run("KEYS", "django_idgen:*")
-    fleet.hire(HOLDERS // 4)
+    newcomers = fleet.hire(HOLDERS // 4)
+    assert {each.lease.generation for each in newcomers if each.lease} == {before + 1}
     fleet.go_on()
     fleet.check()
     fleet.settle()
