@@ -261,7 +261,7 @@ def identity_of(holder: str) -> str:
 @lru_cache(maxsize=1)
 def _label(pid: int) -> str:
     # One text for all that keep it: there may be one for each of many tags.
-    program = re.sub('[:"]', "?", _program())
+    program = _program().translate({ord(":"): "?", ord('"'): "?"})
     words = f"{socket.gethostname()}:{pid} {program}"
     return "".join(char if char.isprintable() else "?" for char in words)[:LONGEST_HOLDER]
 

@@ -26,11 +26,11 @@ IDLE_IN_TRANSACTION = 10
 """Most seconds between two statements of a transaction; milliseconds are normal."""
 
 # clock_timestamp(), because now() stands still in a transaction that waited for a lock.
-_POSTGRESQL_NOW = "SELECT (EXTRACT(EPOCH FROM clock_timestamp()) * 1000000)::bigint"
+_POSTGRESQL_NOW = "(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000)::bigint"
 # UTC_TIMESTAMP, because NOW() is off by the session's zone and steps back in autumn.
-_MYSQL_NOW = "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
+_MYSQL_NOW = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 _ORACLE_NOW = (
-    "SELECT EXTRACT(DAY FROM d) * 86400000000 + EXTRACT(HOUR FROM d) * 3600000000"
+    "EXTRACT(DAY FROM d) * 86400000000 + EXTRACT(HOUR FROM d) * 3600000000"
     " + EXTRACT(MINUTE FROM d) * 60000000 + ROUND(EXTRACT(SECOND FROM d) * 1000000)"
     " FROM (SELECT SYS_EXTRACT_UTC(SYSTIMESTAMP) - TIMESTAMP '1970-01-01 00:00:00' d FROM dual)"
 )
@@ -44,6 +44,7 @@ _POSTGRESQL_SYSTEM = "(SELECT system_identifier::text FROM pg_control_system())"
 _POSTGRESQL_IDENTITY = (f"{_POSTGRESQL_SYSTEM} || {_POSTGRESQL_TIMELINE}", _POSTGRESQL_TIMELINE)
 _MARIADB_IDENTITY = ("@@server_uid", "CONCAT_WS(':', @@hostname, @@port, @@datadir)")
 _MYSQL_IDENTITY = ("@@server_uuid",)
+_NO_IDENTITY = "''"
 
 _CONFLICTS = frozenset({"40001", "40P01"})
 """SQLSTATEs of a serialization failure and a deadlock."""
@@ -62,7 +63,10 @@ def now_us(connection: BaseDatabaseWrapper) -> int:
     clock. The clocks of all hosts must then be in step.
     """
     sql = _NOW.get(connection.vendor)
-    return SYSTEM_CLOCK.wall_ns() // 1000 if sql is None else int(_scalar(connection, sql))
+    if sql is None:
+        return SYSTEM_CLOCK.wall_ns() // 1000
+    (now,) = _row(connection, f"SELECT {sql}") or ()
+    return int(now)
 
 
 def server_identity(connection: BaseDatabaseWrapper) -> str:
@@ -76,6 +80,23 @@ def server_identity(connection: BaseDatabaseWrapper) -> str:
     return _identity(connection)[1][:IDENTITY_LENGTH]
 
 
+def look(connection: BaseDatabaseWrapper) -> tuple[str, int, str, int] | None:
+    """The server's identity and clock, and the identity and protocol of its installation.
+
+    One statement instead of three. None where that can't be had: on SQLite, or where the
+    installation has no row. Call it in a transaction; a refusal does not break that.
+    """
+    if connection.vendor not in ("postgresql", "mysql"):
+        return None
+    row = f"FROM django_idgen_installation WHERE {connection.ops.quote_name('key')} = 1"
+    for sql in (*_identities(connection), _NO_IDENTITY):
+        found = _asked(connection, f"{sql}, {_NOW[connection.vendor]}, identity, protocol {row}")
+        if found and (found[0] or sql == _NO_IDENTITY):
+            server, now, installation, protocol = found
+            return str(server)[:IDENTITY_LENGTH], int(now), installation, protocol
+    return None
+
+
 def identity_sql(connection: BaseDatabaseWrapper) -> str:
     """The SQL expression for :func:`server_identity`, to use in other statements; "" if none.
 
@@ -86,9 +107,9 @@ def identity_sql(connection: BaseDatabaseWrapper) -> str:
 
 def _identity(connection: BaseDatabaseWrapper) -> tuple[str, str]:
     for sql in _identities(connection):
-        answer = _asked(connection, f"SELECT {sql}")
+        (answer,) = _asked(connection, sql) or ("",)
         if answer:
-            return sql, answer
+            return sql, str(answer)
     return "", ""
 
 
@@ -183,22 +204,23 @@ def aware_moment(stored: datetime) -> datetime:
     return stored if is_aware(stored) else make_aware(stored, get_default_timezone())
 
 
-def _asked(connection: BaseDatabaseWrapper, sql: str) -> str:
-    """The answer; "" where the user may not ask (managed services) or the server has none."""
+def _asked(connection: BaseDatabaseWrapper, sql: str) -> tuple[Any, ...] | None:
+    """The row that ``SELECT sql`` finds; None where the user may not ask (managed services)."""
     try:
         # A savepoint, since PostgreSQL aborts a transaction in which a statement failed.
         with transaction.atomic(using=connection.alias):
-            return str(_scalar(connection, sql) or "")
+            return _row(connection, f"SELECT {sql}")
     except DatabaseError:
         if connection.needs_rollback:
             raise  # the connection broke
-        return ""
+        return None
 
 
-def _scalar(connection: BaseDatabaseWrapper, sql: str) -> Any:
+def _row(connection: BaseDatabaseWrapper, sql: str) -> tuple[Any, ...] | None:
     with connection.cursor() as cursor:
         cursor.execute(sql)
-        return cursor.fetchone()[0]
+        found: tuple[Any, ...] | None = cursor.fetchone()
+        return found
 
 
 def _execute(connection: BaseDatabaseWrapper, sql: str) -> None:

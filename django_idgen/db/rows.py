@@ -27,10 +27,13 @@ CHUNK = 2000
 
 
 def rows_of(model: type[M], alias: str) -> QuerySet[M]:
-    """All rows of ``model`` in the database ``alias``, to be narrowed and read or written."""
+    """All rows of ``model`` in the database ``alias``, to be narrowed and read or written.
+
+    In no order, so that a statement about one row is not built with one.
+    """
     from ..models import HomeQuerySet  # which can't be imported before the apps are loaded
 
-    return HomeQuerySet(model, using=alias)
+    return HomeQuerySet(model, using=alias).order_by()
 
 
 # --- reading -----------------------------------------------------------------------------

@@ -167,6 +167,12 @@ class FileConnection(DatabaseWrapper):
                 self.close()
                 raise
 
+    def wait_for_writers(self, seconds: float) -> None:
+        """From now on a transaction waits up to ``seconds`` for one of another process to end."""
+        self.ensure_connection()
+        # Not through Django's cursor: a test may count queries.
+        self.connection.execute(f"PRAGMA busy_timeout = {int(seconds * 1000)}")
+
     def close(self) -> None:
         with no_fork():
             super().close()
@@ -373,8 +379,11 @@ _REASONS = {
 }
 
 
-def reason_of(error: BaseException, database: Path) -> str:
-    """What ``error`` means for the file beside ``database``, and what to do."""
+def reason_of(error: BaseException, database: Path, *, waited: float = BUSY_TIMEOUT) -> str:
+    """What ``error`` means for the file beside ``database``, and what to do.
+
+    ``waited``: seconds that a statement waited for the lock.
+    """
     if isinstance(error, FileUnusable):
         return str(error)
     path = file_beside(database)
@@ -382,7 +391,7 @@ def reason_of(error: BaseException, database: Path) -> str:
     found = [reason for prefix, reason in _REASONS.items() if name.startswith(prefix)]
     if path.is_dir():
         found = ["it is a directory. Move it away."]
-    reason = found[0].format(timeout=BUSY_TIMEOUT) if found else f"SQLite says: {sentence(error)}"
+    reason = found[0].format(timeout=waited) if found else f"SQLite says: {sentence(error)}"
     return f"The id file {str(path)!r} can't be used: {reason}"
 
 

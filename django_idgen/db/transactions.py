@@ -15,7 +15,7 @@ from ..core.clock import SYSTEM_CLOCK
 from ..core.errors import ConfigurationError, IdgenError, sentence
 from . import dialects
 from .connection import LOCK_TIMEOUT, OwnConnection
-from .sqlite import database_of, reason_of
+from .sqlite import BUSY_TIMEOUT, FileConnection, database_of, reason_of
 from .tables import (
     make_missing_tables,
     may_make_tables,
@@ -55,6 +55,8 @@ class Transactions:
         self.own = own
         self.timeout = timeout
         self._lock_timeout = lock_timeout
+        self._file_timeout = max(BUSY_TIMEOUT, lock_timeout)
+        """Seconds to wait for a SQLite file, which is locked as a whole."""
         self._models = models
         self._unavailable = unavailable
 
@@ -84,7 +86,7 @@ class Transactions:
     def _describe(self, error: AnyDatabaseError) -> str:
         alias = self.own.alias
         if (database := database_of(alias)) is not None:
-            return f"{alias!r}: {reason_of(error, database)}"
+            return f"{alias!r}: {reason_of(error, database, waited=self._file_timeout)}"
         # psycopg's texts have several lines, and may end with a question.
         return (
             f"{alias!r} failed: {sentence(error)} Check that the server can be reached, and that "
@@ -102,6 +104,8 @@ class Transactions:
         for _ in range(ATTEMPTS):
             committing = False
             try:
+                if isinstance(connection, FileConnection):
+                    connection.wait_for_writers(self._file_timeout)
                 with transaction.atomic(using=connection.alias, durable=True):
                     dialects.begin(connection, lock_timeout=self._lock_timeout)
                     result = body(connection)

@@ -442,7 +442,7 @@ def import_backends() -> None:
     an import lock that is never released.
     """
     wiring().import_backends()
-    from . import watch  # noqa: F401  # a first id of a field imports it
+    from . import tags, watch  # noqa: F401  # a first id imports them
 
 
 def import_backends_if_prefork() -> None:

@@ -620,7 +620,7 @@ class RowOpening:
         """
         installation = self._lock_installation()
         shard, ours = Shard(installation.delta, installation.remainder), self._shard or ALONE
-        rows = rows_of(LeafAlloc, self.alias)
+        rows = rows_of(LeafAlloc, self.alias).order_by("pk")
         used = read_first(rows.filter(Q(max_id__gt=1) | Q(largest_step__gt=0)))
         tag = None if used is None else used.pk
         if shard == ours:

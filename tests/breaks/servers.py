@@ -235,8 +235,16 @@ BREAKS = (
         "a registry goes by its client's clock",
         "hazard 12",
         VENDOR,
-        "wall_ns() // 1000 if sql is None else int(_scalar(connection, sql))",
-        "wall_ns() // 1000",
+        "int(now), installation, protocol",
+        "SYSTEM_CLOCK.wall_ns() // 1000, installation, protocol",
+        ("tests/leases/test_client_clocks.py::test_the_servers_clock_decides",),
+    ),
+    Break(
+        "a fence after a loss goes by its client's clock",
+        "hazard 12",
+        VENDOR,
+        "    return int(now)",
+        "    return SYSTEM_CLOCK.wall_ns() // 1000",
         ("tests/leases/test_client_clocks.py::test_the_servers_clock_decides",),
     ),
     Break(

@@ -241,14 +241,12 @@ join(children)
 @ON_POSTGRES
 def test_processes_that_end_together_leave_no_worker_id(site: Site) -> None:
     """None stands in line for the others: all are free once the last process has ended."""
-    # A SQLite file has one writer, and a process waits 4 s for it.
-    processes = 16 if site.alias == "sqlite" else PROCESSES
     # The tag's patience is half a second otherwise; a few cores take longer to start them all.
     site.set_idgen({"SEGMENTS": {"OPTIONS": {"timeout": 50}}})
-    with site.python(START + f"PROCESSES = {processes}\n" + ENDING_TOGETHER) as parent:
-        parent.wait_until(lambda: len(site.recorded()) == processes)
+    with site.python(START + f"PROCESSES = {PROCESSES}\n" + ENDING_TOGETHER) as parent:
+        parent.wait_until(lambda: len(site.recorded()) == PROCESSES)
         assert_no_repeats(site.recorded())
-        assert len(site.held()) == processes
+        assert len(site.held()) == PROCESSES
         (site.directory / "leave").touch()
         assert parent.finish() == 0, parent.output
     assert not site.held(), "they leave at once, too"

@@ -46,6 +46,7 @@ def prefix(place: dict[str, str]) -> Iterator[str]:
         client = raw_client(place["redis"])
         for key in client.scan_iter(f"django_idgen:*{name}*"):
             client.delete(key)
+        client.connection_pool.disconnect()
         client.close()
 
 
@@ -117,6 +118,8 @@ def test_the_servers_clock_decides(place: dict[str, str], prefix: str, hours: in
                 assert is_now(survey.now_us + inspected.offset_us - off)
     record = records.get(pk=f"{prefix}-fresh")
     assert record.largest_window * 1000 < HOUR_US
+    for registry in ours.values():
+        registry.close()
 
 
 def wait_for(registry: Any, tick: int) -> None:

@@ -186,7 +186,7 @@ _USED = Q(max_id__gt=1) | Q(largest_step__gt=0)
 
 
 def _rows(alias: str) -> QuerySet[LeafAlloc]:
-    return rows_of(LeafAlloc, alias)
+    return rows_of(LeafAlloc, alias).order_by("pk")
 
 
 def _member(alias: str, wanted: Shard) -> _Member:

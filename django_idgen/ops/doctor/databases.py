@@ -67,7 +67,7 @@ def _of_database(project: Project, alias: str, shared: Sequence[str]) -> Iterato
 
 
 def _rows(alias: str) -> Any:
-    return rows_of(LeafAlloc, alias)
+    return rows_of(LeafAlloc, alias).order_by("pk")
 
 
 def _rows_of_another_shard(alias: str, shard: Shard) -> Iterator[Finding]:

@@ -99,7 +99,7 @@ def all_tags() -> Iterator[str]:
     """The tags of all databases, each once."""
     seen: set[str] = set()
     for alias in tag_databases():
-        for (tag,) in read_values(rows_of(LeafAlloc, alias), "pk"):
+        for (tag,) in read_values(rows_of(LeafAlloc, alias).order_by("pk"), "pk"):
             if tag not in seen and is_row_of(tag, alias):
                 seen.add(tag)
                 yield tag

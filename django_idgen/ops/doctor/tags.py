@@ -123,7 +123,7 @@ def _given_out_in(project: Project, alias: str) -> Iterator[Finding]:
     """A finding for each tag that went further in ``alias``, which today's settings don't use."""
     moved = alias in project.moved_from
     # Read first: through an alias of the database in use, they are not further than its own.
-    for tag, first in read_values(rows_of(LeafAlloc, alias), "pk", "max_id"):
+    for tag, first in read_values(rows_of(LeafAlloc, alias).order_by("pk"), "pk", "max_id"):
         next_id = next_free_id(tag)
         # Tags of that name may be another project's, unless the operator says otherwise.
         if first <= next_id or not (moved or find_tag(tag)):
