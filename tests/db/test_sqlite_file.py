@@ -24,6 +24,7 @@ from django_idgen.core.errors import (
 from django_idgen.db import sqlite
 from django_idgen.db.connection import home_of, own_connection
 from django_idgen.db.sqlite import file_of
+from django_idgen.db.transactions import Transactions
 from django_idgen.models import Installation, LeafAlloc, NamespaceRecord, WorkerLease
 from django_idgen.process import factory, maps
 from tests import places, tiers
@@ -115,6 +116,23 @@ def test_a_row_is_kept_by_another_thread_and_rolled_back_by_nobody(shop: Path) -
     found.description = "elsewhere"
     in_threads(2, lambda _: found.save())
     assert row().description == "elsewhere"
+
+
+@pytest.mark.parametrize(("row", "file"), [(2, 4), (8, 8)])
+def test_a_transaction_waits_for_the_file_as_for_a_row(shop: Path, row: int, file: int) -> None:
+    """As long as for a row on a server, and not less than 4 s: each locks the whole file."""
+
+    def waits_ms(connection: Any) -> int:
+        with connection.cursor() as cursor:
+            cursor.execute("PRAGMA busy_timeout")
+            return int(cursor.fetchone()[0])
+
+    own = own_connection("default")
+    models = ("LeafAlloc", "Installation")
+    jobs = Transactions(
+        own, timeout=10, models=models, unavailable=RegistryUnavailable, lock_timeout=row
+    )
+    assert jobs.run(waits_ms) == file * 1000
 
 
 def test_the_callers_connection_is_left_as_it_was(shop: Path) -> None:

@@ -16,7 +16,7 @@ from django.utils import timezone
 from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.db import dialects
 from django_idgen.db.dialects import aware_moment, stored_moment
-from django_idgen.models import LeafAlloc
+from django_idgen.models import Installation, LeafAlloc
 from tests.places import make_tables
 from tests.server_tools import at_once, execute, execute_apart
 
@@ -63,10 +63,14 @@ def test_postgresql_is_told_by_system_and_timeline(postgres: str) -> None:
     assert dialects.server_identity(connections[postgres]) == f"{system}/{wal[:8]}"
 
 
+def role_of(alias: str) -> str:
+    return f"idgen_refused_{connections[alias].settings_dict['NAME']}"
+
+
 @pytest.fixture
 def refused(postgres: str) -> Iterator[str]:
     """PostgreSQL as a user who may not ask what the server is, as on managed services."""
-    role = "idgen_refused_" + connections[postgres].settings_dict["NAME"]
+    role = role_of(postgres)
     functions = ["pg_control_system()", "pg_walfile_name(pg_lsn)"]
     execute(postgres, f"CREATE ROLE {role}")
     for function in functions:
@@ -84,6 +88,46 @@ def test_a_refused_question_leaves_the_transaction_alone(refused: str) -> None:
     with transaction.atomic(using=refused):
         assert dialects.server_identity(connections[refused]) == ""
         assert execute(refused, "SELECT 1") == [(1,)]
+
+
+def test_one_look_says_what_three_questions_do(server_alias: str) -> None:
+    """The identity, the clock and the installation's row, in one statement."""
+    make_tables(server_alias)
+    connection = connections[server_alias]
+    row = Installation.objects.using(server_alias).get()
+    with transaction.atomic(using=server_alias):
+        found = dialects.look(connection)
+        assert found is not None
+        server, now, *installation = found
+        assert server == dialects.server_identity(connection)
+        assert 0 <= dialects.now_us(connection) - now < A_MINUTE_US
+        assert installation == [row.identity, row.protocol]
+
+
+def test_a_look_without_a_row_finds_nothing(server_alias: str) -> None:
+    """So that the caller looks closer, and makes it."""
+    make_tables(server_alias)
+    Installation.objects.using(server_alias).delete()
+    with transaction.atomic(using=server_alias):
+        assert dialects.look(connections[server_alias]) is None
+
+
+def test_a_refused_look_goes_without_the_identity(refused: str) -> None:
+    """The clock and the installation are had all the same."""
+    execute(refused, "RESET ROLE")
+    make_tables(refused)
+    row = Installation.objects.using(refused).get()
+    execute(refused, f"GRANT SELECT ON django_idgen_installation TO {role_of(refused)}")
+    execute(refused, f"SET ROLE {role_of(refused)}")
+    with transaction.atomic(using=refused):
+        found = dialects.look(connections[refused])
+        assert found is not None
+        server, now, *installation = found
+        assert server == ""
+        assert abs(now - SYSTEM_CLOCK.wall_ns() // 1000) < A_MINUTE_US
+        assert installation == [row.identity, row.protocol]
+    execute(refused, "RESET ROLE")
+    execute(refused, f"REVOKE ALL ON django_idgen_installation FROM {role_of(refused)}")
 
 
 def test_an_unknown_variable_leaves_the_transaction_alone(
