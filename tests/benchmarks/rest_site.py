@@ -56,11 +56,11 @@ from django.http import HttpRequest, HttpResponse, JsonResponse  # noqa: E402
 from django.urls import include, path  # noqa: E402
 
 
-def bare_json(_request: HttpRequest, tag: str) -> HttpResponse:  # noqa: ARG001
+def bare_json(_request: HttpRequest, tag: str) -> HttpResponse:
     return JsonResponse({"id": "7205759403792793600"})
 
 
-def bare_text(_request: HttpRequest, tag: str) -> HttpResponse:  # noqa: ARG001
+def bare_text(_request: HttpRequest, tag: str) -> HttpResponse:
     return HttpResponse("7205759403792793600", content_type="text/plain")
 
 
