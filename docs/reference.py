@@ -25,6 +25,7 @@ django.setup()
 
 from django_idgen.ops.metrics import definitions  # noqa: E402
 from django_idgen.settings import config  # noqa: E402
+from tests.hazards import HAZARDS, tests_of  # noqa: E402
 
 REGISTRIES = (
     "django_idgen.leases.database.DatabaseLeases",
@@ -195,7 +196,29 @@ def metrics_page() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def hazards_page() -> str:
+    """Return the page of the faults that tests are about."""
+    tests = tests_of()
+    rows = []
+    for each in HAZARDS:
+        first, *others = tests[each.number]
+        more = f" and {len(others)} more" if others else ""
+        rows.append((f"{each.number}", each.fault, ", ".join(each.who), f"`{first}`{more}"))
+    lines = [
+        "# Hazards",
+        "",
+        GENERATED,
+        "",
+        "Each fault below repeats, loses or spoils ids. Other systems have it, or our own drafts "
+        "had it. A test shows that this version does not.",
+        "",
+        *_table(("", "fault", "found in", "test"), rows),
+    ]
+    return "\n".join(lines).rstrip() + "\n"
+
+
 if __name__ == "__main__":
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs"
+    (folder / "reference-hazards.md").write_text(hazards_page(), "utf-8")
     (folder / "reference-settings.md").write_text(settings_page(), "utf-8")
     (folder / "reference-metrics.md").write_text(metrics_page(), "utf-8")

@@ -265,11 +265,15 @@ def test_the_drawings_are_what_the_script_draws(name: str, kind: str) -> None:
 
 
 def test_the_pages_of_reference_are_what_the_script_writes(tmp_path: Path) -> None:
-    """After a change of options, defaults or metrics run ``python docs/reference.py``."""
+    """After a change of options, metrics or tests of hazards run ``python docs/reference.py``."""
     done = warm.run(["docs/reference.py", str(tmp_path)], timeout=60, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     written = sorted(tmp_path.iterdir())
-    assert [path.name for path in written] == ["reference-metrics.md", "reference-settings.md"]
+    assert [path.name for path in written] == [
+        "reference-hazards.md",
+        "reference-metrics.md",
+        "reference-settings.md",
+    ]
     for path in written:
         assert (ROOT / "docs" / path.name).read_text("utf-8") == path.read_text("utf-8")
 

@@ -644,17 +644,16 @@ def change_sub_lease(
     book: Book, namespace: Namespace, change: SubLeaseChange, *, stride: int
 ) -> SubLease:
     """Apply ``change`` to the sub-lease of a registry that can forget (rule L6)."""
-    nothing = SubLease("", 0, 0, 0)
-    record = opened_record(book, reaching(namespace, nothing, now=0, stride=stride))
+    reach = reaching(namespace, stride)
+    record = opened_record(book, reach)
     before = SubLease(
         book.installation, record.generation, record.fence, record.ceiling, record.incarnation
     )
     after = change(before)
     if after == before:
         return after
-    reach = reaching(namespace, after, now=_now(book, namespace), stride=stride).reach_ticks
-    if reach > record.largest_window and not book.thorough:
-        raise LookCloser  # the installation has to know it, too, before it is used
+    if after.fence != before.fence and not book.thorough:
+        raise LookCloser  # the installation has to know it, too
     book.save_record(
         replace(
             record,
@@ -662,8 +661,7 @@ def change_sub_lease(
             fence=after.fence,
             ceiling=after.ceiling,
             incarnation=after.incarnation,
-            # It falls once the ceiling is back in line with the time.
-            largest_window=reach,
+            largest_window=reach.reach_ticks,
             highest_until=after.ceiling,
         )
     )
@@ -842,11 +840,10 @@ class SubLease:
 SubLeaseChange = Callable[[SubLease], SubLease]
 
 
-def reaching(namespace: Namespace, sub_lease: SubLease, *, now: int, stride: int) -> Namespace:
-    """``namespace`` with the largest window to reckon with after a loss of ``sub_lease`` (L7).
+def reaching(namespace: Namespace, stride: int) -> Namespace:
+    """``namespace`` with the largest window to reckon with after a loss of its sub-lease (L7).
 
-    A lost update may have raised its ceiling as far past the time as it lay at ``now``, or
-    opened a generation at it: that is a stride more.
+    A lost update may have raised the ceiling a stride past the fence or the time. Another one may
+    have opened a generation there: that is a stride more.
     """
-    lead = max(sub_lease.ceiling - now, stride)
-    return replace(namespace, window_ticks=namespace.window_ticks + lead + stride)
+    return replace(namespace, window_ticks=namespace.window_ticks + 2 * stride)

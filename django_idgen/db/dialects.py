@@ -84,7 +84,8 @@ def look(connection: BaseDatabaseWrapper) -> tuple[str, int, str, int] | None:
     """The server's identity and clock, and the identity and protocol of its installation.
 
     One statement instead of three. None where that can't be had: on SQLite, or where the
-    installation has no row. Call it in a transaction; a refusal does not break that.
+    installation has no row. Call it in a transaction; a refusal does not break that. Raises
+    :class:`django.db.DatabaseError` if the connection broke.
     """
     if connection.vendor not in ("postgresql", "mysql"):
         return None

@@ -379,7 +379,7 @@ _REASONS = {
 }
 
 
-def reason_of(error: BaseException, database: Path, *, waited: float = BUSY_TIMEOUT) -> str:
+def reason_of(error: BaseException, database: Path, *, waited: float) -> str:
     """What ``error`` means for the file beside ``database``, and what to do.
 
     ``waited``: seconds that a statement waited for the lock.

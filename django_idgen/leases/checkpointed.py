@@ -188,6 +188,8 @@ class CheckpointedLeases(Registry):
         now_ns = self._clock.elapsed_ns()
         with self._lock:
             due = [each for each in self._held.values() if now_ns >= each.ask_at_ns]
+            for held in due:  # so that no other thread asks, too
+                held.ask_at_ns = self._next_ask_ns(spread=held.is_late)
         for held in due:
             self._ask(held)
         return self._pause()
@@ -213,7 +215,6 @@ class CheckpointedLeases(Registry):
         else:
             with self._lock:
                 held.lease, held.reading = grant.lease, grant.reading
-                held.ask_at_ns = self._next_ask_ns(spread=held.is_late)
                 held.is_late = False
 
     def _next_ask_ns(self, *, spread: bool) -> int:

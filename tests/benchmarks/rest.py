@@ -106,11 +106,11 @@ class Asked:
 def _rows(server: str, asked: Asked) -> Iterator[Row]:
     tag = partial(asked.per_request, "/idgen/tags/orders/ids", token=True)
     generator = partial(asked.per_request, "/idgen/generators/default/ids", token=True)
-    bare = partial(asked.per_request, "/bare/json/orders/ids")
+    bare = partial(asked.per_request, "/bare/json")
     yield from _against(f"{server}: JSON, a token", 0.8, bare, [tag, generator])
     if find_spec("django_idgen.contrib.old_servers.leaf") is not None:
         plain = partial(asked.per_request, "/leaf/api/segment/get/orders")
-        bare = partial(asked.per_request, "/bare/text/orders/ids")
+        bare = partial(asked.per_request, "/bare/text")
         yield from _against(f"{server}: text, open", 0.9, bare, [plain])
     batch = f"/idgen/tags/orders/ids?count={BATCH}"
     medians, _ = paired([partial(asked.per_request, batch, token=True, requests=80)], ROUNDS)

@@ -56,18 +56,17 @@ from django.http import HttpRequest, HttpResponse, JsonResponse  # noqa: E402
 from django.urls import include, path  # noqa: E402
 
 
-def bare_json(_request: HttpRequest, tag: str) -> HttpResponse:
+def bare_json(_request: HttpRequest) -> HttpResponse:
     return JsonResponse({"id": "7205759403792793600"})
 
 
-def bare_text(_request: HttpRequest, tag: str) -> HttpResponse:
+def bare_text(_request: HttpRequest) -> HttpResponse:
     return HttpResponse("7205759403792793600", content_type="text/plain")
 
 
-BARE = [path("json/<str:tag>/ids", bare_json), path("text/<str:tag>/ids", bare_text)]
-"""In URLs of their own and with a tag in the path, as an app's views are."""
 urlpatterns = [
-    path("bare/", include(BARE)),
+    path("bare/json", bare_json),
+    path("bare/text", bare_text),
     path("idgen/", include("django_idgen.rest.urls")),
 ]
 if LEAF:

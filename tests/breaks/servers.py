@@ -298,11 +298,11 @@ BREAKS = (
         ),
     ),
     Break(
-        "a sub-lease's reach is used before it is written down",
+        "a sub-lease's fence is used and the installation does not know it",
         "L6, L7",
         BOOK,
-        "if reach > record.largest_window and not book.thorough:",
-        "if reach < 0:",
+        "if after.fence != before.fence and not book.thorough:",
+        "if after.fence < 0:",
         (
             "tests/leases/redis/test_faults.py::"
             "test_how_far_redis_may_lend_is_known_without_the_record",

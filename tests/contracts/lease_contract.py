@@ -94,7 +94,7 @@ class LeaseContract(OversightContract):
         assert grant.reading.sent_ns <= grant.reading.received_ns
 
     def test_as_many_holders_as_worker_ids_and_no_more(self, lender: Lender) -> None:
-        """Concurrent holders get exactly all worker ids; one more gets an error."""
+        """Hazard 3: concurrent holders get exactly all worker ids; one more gets an error."""
         got = in_threads(WORKERS, lambda n: lender.registry().acquire(holder=f"h{n}").lease.worker)
         assert sorted(got) == list(range(WORKERS))
         with pytest.raises(NoFreeWorker, match=f"All {WORKERS} worker ids") as caught:

@@ -312,7 +312,7 @@ def test_a_lease_that_was_given_back_is_not_resumed(host: Host) -> None:
 
 
 def test_a_lease_that_the_registry_gave_to_another_is_not_resumed(host: Host) -> None:
-    """A new one is lent instead; and a running holder is told."""
+    """Hazard 10: a new one is lent instead; and a running holder is told."""
     first = host.process()
     lease = first.acquire(holder="a").lease
     assert host.marks.book(NAMESPACE.name).void(lease.worker, lease.token)

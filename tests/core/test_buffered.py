@@ -91,7 +91,7 @@ def test_the_buffer_is_filled_at_the_first_use(world: World) -> None:
 
 @pytest.mark.parametrize("power", [0, 1, 3])
 def test_no_id_lies_further_ahead_than_the_bound(world: World, power: int) -> None:
-    """A caller that wants more waits for the next tick; each wait is counted."""
+    """Hazard 92: a caller that wants more waits for the next tick; each wait is counted."""
     with buffered(world, boost_power=power) as generator:
         for _ in range(200):
             value = generator.next_id()

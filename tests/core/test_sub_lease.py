@@ -67,13 +67,23 @@ def test_what_the_borrower_still_knows_is_reckoned_with() -> None:
 def test_a_raise_and_a_generation_that_were_missed_lie_below_the_fence() -> None:
     """A replica of the database that lags by long has missed both; the registry lost its data."""
     known = NEW.opened("a", now=1000, stride=STRIDE)
-    window = reaching(SPACE, known, now=1000, stride=STRIDE).reach_ticks
+    window = reaching(SPACE, STRIDE).reach_ticks
     late = 1000 + 20 * STRIDE
     raised = known.raised_for(known, now=late, wanted=late, stride=STRIDE)
     missed = raised.opened("b", now=late, stride=STRIDE)
     assert missed.ceiling == late + 2 * STRIDE
     fence = loss_fence(SPACE, now=late, fence=known.ceiling, largest_window=window)
     assert fence >= missed.ceiling
+
+
+def test_takeovers_in_a_row_add_up_and_do_not_double() -> None:
+    """A database whose servers take turns costs a step each time, not the life of the layout."""
+    kept, window = NEW.opened("a", now=1000, stride=STRIDE), reaching(SPACE, STRIDE).reach_ticks
+    for _ in range(100):
+        fence = loss_fence(SPACE, now=1000, fence=kept.ceiling, largest_window=window)
+        empty = replace(kept, fence=fence, ceiling=0, generation=kept.generation + 1)
+        kept = empty.raised_for(kept, now=1000, wanted=1000, stride=STRIDE)
+    assert kept.ceiling < 1000 + 101 * (window + SPACE.skew_ticks + STRIDE)
 
 
 @dataclass
@@ -143,7 +153,7 @@ class Histories(RuleBasedStateMachine):
     def _commit(self, charter: SubLease) -> SubLease:
         if charter != self.kept:
             self.kept = charter
-            self.window = reaching(SPACE, charter, now=self.now, stride=STRIDE).reach_ticks
+            self.window = reaching(SPACE, STRIDE).reach_ticks
             self.commits.append((self.kept, self.window))
         if charter.is_laid:
             key = (charter.incarnation, charter.generation, charter.fence)

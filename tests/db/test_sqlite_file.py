@@ -389,7 +389,7 @@ def test_a_file_that_may_not_be_written_is_named(shop: Path) -> None:
         db.execute("DELETE FROM leaf_alloc")
     error = Exception()
     error.__cause__ = caught.value
-    assert "may not write" in sqlite.reason_of(error, shop)
+    assert "may not write" in sqlite.reason_of(error, shop, waited=0)
 
 
 def test_a_file_locked_for_too_long_is_named(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -213,7 +213,7 @@ class RedisLeases(Registry):
             if reply.status != "ok":
                 raise self._scripts.refusal(reply)
             yield reply
-            cursor = reply.words[1]
+            cursor = reply.word(1)
 
     def stored_book(self) -> StoredBook | None:
         return self._root.stored_book()
@@ -251,7 +251,7 @@ class RedisLeases(Registry):
             if reply.status in ("ok", "lost"):
                 return reply
             if reply.status == "open":
-                self._root.open(store, reply.words[2], reply.now)
+                self._root.open(store, reply.word(2), reply.now)
             elif reply.status == "wait" and not waited:
                 waited = self._waited(reply)
             elif reply.status == "raise" and failure is None:
@@ -266,7 +266,7 @@ class RedisLeases(Registry):
 
     def _waited(self, reply: Reply) -> bool:
         """Wait for the fence if that is soon. Raises :class:`RegistryUnavailable` if not."""
-        seconds = int(reply.words[1]) * self.namespace.tick_us / 1e6
+        seconds = reply.numbers(1)[0] * self.namespace.tick_us / 1e6
         if seconds > self._limit:
             raise self._scripts.refusal(reply)
         self._clock.sleep(seconds)
@@ -284,21 +284,24 @@ def _stride_ticks(namespace: Namespace, stride: float | None) -> int:
 
 
 def _marks_in(reply: Reply) -> Iterable[InspectedMark]:
-    words = reply.words[2:]
-    for place in range(0, len(words), WORDS):
-        worker, holds, start, until, generation, seen, lent, offset, lease, holder = words[
-            place : place + WORDS
-        ]
+    for first in range(2, len(reply.words), WORDS):
+        worker, start, until, generation, seen = reply.numbers(
+            *(first + place for place in (0, 2, 3, 4, 5))
+        )
         # The server keeps its tokens to itself.
+        holds = reply.word(first + 1)
         token = "" if holds == "free" else holds
-        mark = Mark(int(worker), token, int(start), int(until), int(generation), holder)
+        lent, offset = (
+            reply.numbers(first + place)[0] if reply.word(first + place) else None
+            for place in (6, 7)
+        )
         yield InspectedMark(
-            mark,
-            seen_us=int(seen),
-            acquired_us=int(lent) if lent else None,
-            offset_us=int(offset) if offset else None,
+            Mark(worker, token, start, until, generation, reply.word(first + 9)),
+            seen_us=seen,
+            acquired_us=lent,
+            offset_us=offset,
             void=holds == "void",
-            lease=lease,
+            lease=reply.word(first + 8),
         )
 
 
@@ -332,36 +335,56 @@ class Reply:
     sent_ns: int
     received_ns: int
 
+    def word(self, place: int) -> str:
+        """Raises :class:`RegistryUnavailable` if there are not so many words."""
+        try:
+            return self.words[place]
+        except IndexError:
+            raise self.senseless() from None
+
+    def numbers(self, *places: int) -> list[int]:
+        """Raises :class:`RegistryUnavailable` for a word that is no number."""
+        try:
+            return [int(self.word(place)) for place in places]
+        except ValueError:
+            raise self.senseless() from None
+
+    def senseless(self) -> RegistryUnavailable:
+        words = " ".join((self.status, *self.words))
+        return RegistryUnavailable(
+            f"A Redis answered {words[:100]!r}, which no script of django_idgen does. Find out "
+            f"what answers at its address."
+        )
+
     @property
     def reading(self) -> Reading:
-        return Reading(int(self.words[0]), self.sent_ns, self.received_ns)
+        return Reading(self.numbers(0)[0], self.sent_ns, self.received_ns)
 
     @property
     def now(self) -> int:
         """The tick of the server's clock (of ``ok``, ``raise`` and ``open``)."""
-        return int(self.words[1])
+        return self.numbers(1)[0]
 
     @property
     def wanted(self) -> int:
         """The tick past which to raise the ceiling (of ``raise``)."""
-        return int(self.words[2])
+        return self.numbers(2)[0]
 
     @property
     def window(self) -> tuple[int, int, int]:
         """Worker id, start and end of the lease (of ``ok``)."""
-        worker, start, until = map(int, self.words[2:5])
+        worker, start, until = self.numbers(2, 3, 4)
         return worker, start, until
 
     @property
     def cursor(self) -> str:
         """Where the next part begins (of ``ok`` of :meth:`LeaseScripts.renew_seen`)."""
-        return self.words[5]
+        return self.word(5)
 
     def sub_lease(self, installation: str) -> SubLease:
         """The sub-lease in the hash (of ``ok`` and ``raise``)."""
-        *numbers, incarnation = self.words[-4:]
-        generation, fence, ceiling = map(int, numbers)
-        return SubLease(installation, generation, fence, ceiling, incarnation)
+        generation, fence, ceiling = self.numbers(-4, -3, -2)
+        return SubLease(installation, generation, fence, ceiling, self.word(-1))
 
 
 class LeaseScripts(SubLessee):
@@ -513,44 +536,45 @@ class LeaseScripts(SubLessee):
         )
         key = key_of(installation, space.name)
         sent = self._clock.elapsed_ns()
-        status, *rest = self.own.ask(
+        answer = self.own.ask(
             lambda client: run_script(client, (*COMMON, f"{__package__}/{name}"), [key], given),
             unavailable=RegistryUnavailable,
         )
         received = self._clock.elapsed_ns()
+        status, *rest = answer or [""]
         return Reply(status, tuple(rest), sent, received)
 
     def refusal(self, reply: Reply, failure: Exception | None = None) -> IdgenError:
         """The error for an answer other than a grant; ``failure`` is why no ceiling was raised."""
-        words, space = reply.words, self.namespace
+        space = self.namespace
         match reply.status:
             case "none":
                 return NoFreeWorker(space.name, space.workers)
             case "epoch":
                 return ClockBeforeEpoch(
-                    f"The clock of Redis is {words[0]} ticks of {space.tick_us} µs before the "
+                    f"The clock of Redis is {reply.word(0)} ticks of {space.tick_us} µs before the "
                     f"epoch of namespace {space.name!r}. Correct the clock, or choose an earlier "
                     "EPOCH."
                 )
             case "exhausted":
                 return TimeExhausted(
-                    f"Tick {words[0]} does not fit the time bits of namespace {space.name!r}: "
+                    f"Tick {reply.word(0)} does not fit the time bits of namespace {space.name!r}: "
                     f"they end at {space.max_ticks}. Move to a layout with more time bits or a "
                     f"later epoch."
                 )
             case "ahead":
-                return too_far_ahead(space, *map(int, words))
+                return too_far_ahead(space, *reply.numbers(0, 1))
             case "mismatch":
-                return _mismatch(space, words[0], words[1])
+                return _mismatch(space, reply.word(0), reply.word(1))
         return self._unusable(reply, failure)
 
     def _unusable(self, reply: Reply, failure: Exception | None) -> IdgenError:
-        words, redis = reply.words, f"The {self.described}"
+        redis = f"The {self.described}"
         match reply.status:
             case "protocol":
-                return self.unknown_form(words[0])
+                return self.unknown_form(reply.word(0))
             case "denied":
-                return self.own.refused(words[0])
+                return self.own.refused(reply.word(0))
             case "hidden":
                 return ConfigurationError(
                     f"{redis} does not show run_id and master_replid in INFO. Without them, "
@@ -562,7 +586,7 @@ class LeaseScripts(SubLessee):
                     f"{redis} is a replica, which may not lend. Point LOCATION at the primary."
                 )
             case "wait":
-                return self.waiting(int(words[1]))
+                return self.waiting(reply.numbers(1)[0])
             case "raise":
                 return self.exhausted(failure)
         return RegistryUnavailable(

@@ -204,7 +204,7 @@ def test_a_range_is_exactly_as_long_as_asked(tags_of: str) -> None:
 
 
 def test_the_tags_of_ids_and_of_segments_are_one_counter(tags_of: str) -> None:
-    """``<namespace>.<name>``, of the mount's namespace: no id comes twice."""
+    """``<namespace>.<name>``, of the mount's namespace: no id comes twice (hazard 79)."""
 
     def one_by_one(path: str) -> list[int]:
         answers = [Client().get(f"/open/{path}") for _ in range(30)]

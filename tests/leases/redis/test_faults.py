@@ -17,6 +17,7 @@ from django_idgen.core.errors import (
     NoFreeWorker,
     RegistryUnavailable,
 )
+from django_idgen.leases.redis import registry as redis_scripts
 from django_idgen.leases.redis.registry import RedisLeases
 from django_idgen.models import NamespaceRecord
 from tests.contracts.lenders import HOUR_US
@@ -307,3 +308,17 @@ def test_a_short_wait_is_waited_for(farm: RedisFarm, postgres: str) -> None:
         assert grant.lease.start == space.tick_at(grant.reading.registry_us)
         assert grant.lease.start >= old.until
         leases.close()
+
+
+SENSELESS = [[], ["ok"], ["ok", "x"], ["ok", "1", "2", "w"], ["raise", "1"], ["wait", "1"]]
+
+
+@pytest.mark.parametrize("reply", SENSELESS, ids=" ".join)
+def test_a_reply_that_no_script_gives_is_named(
+    fleet: Fleet, reply: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proxy between may answer anything: nothing is lent, and the error says what came."""
+    registry = fleet.holder().registry
+    monkeypatch.setattr(redis_scripts, "run_script", lambda *_words: reply)
+    with pytest.raises(RegistryUnavailable, match="answered"):
+        registry.acquire(holder="a")

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from django_idgen.core.book import Book
 from django_idgen.core.clock import Reading
 from django_idgen.core.lease import Lease, Mark, Namespace
+from django_idgen.db import dialects
 from django_idgen.db.connection import OwnConnection
 from django_idgen.leases.memory import MemoryBook, MemoryMarks
 from django_idgen.models import Installation, NamespaceRecord, WorkerLease
@@ -27,14 +28,13 @@ LOCKING = "FOR UPDATE"
 
 
 class Counted:
-    """A registry on PostgreSQL whose statements are seen; its clock costs none."""
+    """A registry on PostgreSQL whose statements are seen; its clock costs none, by default."""
 
     def __init__(self, alias: str, namespace: Namespace = SHOP, **options: Any) -> None:
         self.own = OwnConnection(alias)
         self.time = Time(TICK)
-        self.registry = ServerLeases(
-            namespace, alias=alias, own=self.own, read_now=self.time, **options
-        )
+        options.setdefault("read_now", self.time)
+        self.registry = ServerLeases(namespace, alias=alias, own=self.own, **options)
 
     def statements(self, call: Callable[[], object]) -> list[str]:
         seen: list[str] = []
@@ -89,6 +89,28 @@ def test_no_operation_takes_more_statements_than_it_needs(shop: Counted) -> None
         "release": 2,
         "free": 3,
     }
+
+
+def test_the_clock_of_the_database_costs_a_statement_only_where_no_look_is_taken(
+    postgres: str,
+) -> None:
+    """A lend and a renewal ask for it with the server's identity; a release asks for it alone."""
+    shop = Counted(postgres, read_now=dialects.now_us)
+    shop.registry.acquire(holder="first")
+    leases = []
+
+    def acquire() -> None:
+        leases.append(shop.registry.acquire(holder="a").lease)
+
+    def asking(call: Callable[[], object]) -> list[bool]:
+        """For each statement that asks for the clock, whether that is all that it asks for."""
+        seen = shop.statements(call)
+        return ["installation" not in sql for sql in seen if "clock_timestamp" in sql]
+
+    assert asking(acquire) == [False]
+    lease = leases[0]
+    assert asking(lambda: shop.registry.renew(lease, last_tick=lease.start)) == [False]
+    assert asking(lambda: shop.registry.release(lease, last_tick=None)) == [True]
 
 
 def test_what_lends_locks_the_record_and_what_gives_back_does_not(shop: Counted) -> None:

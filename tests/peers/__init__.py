@@ -1,0 +1,1 @@
+"""Faults of packages from the package index, shown by the tests that this one passes."""
