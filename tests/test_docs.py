@@ -130,7 +130,13 @@ WITH_COMMANDS = [
 ]
 
 
-@pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[] if page.stem == "README" else [pytest.mark.long], id=page.name)
+        for page in WITH_COMMANDS
+    ],
+)
 def test_the_commands_on_a_page_run(page: Path, tmp_path: Path, django_db_blocker: Any) -> None:
     """Each line of its console blocks, but for installing, and prints what the page shows."""
     servers.require("postgres")

@@ -148,6 +148,7 @@ def test_users_tests_pass_and_leave_nothing(shop: Shop, runner: str) -> None:
     assert shop.left_behind() == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shop", DATABASES if tiers.LONG else ["postgres"], indirect=True)
 def test_several_databases(shop: Shop) -> None:
     """Tests that use two aliases pass, and so do those that may use one of them only."""
@@ -166,6 +167,7 @@ def test_parallel_runs_whose_processes_inherit_nothing(shop: Shop) -> None:
     assert shop.left_behind() == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shop", DATABASES if tiers.LONG else ["journal"], indirect=True)
 @pytest.mark.parametrize("option", ["--keepdb", *tiers.long("--reuse-db")])
 def test_a_database_that_is_kept(shop: Shop, option: str) -> None:
@@ -179,6 +181,7 @@ def test_a_database_that_is_kept(shop: Shop, option: str) -> None:
         assert "test_default.sqlite3-idgen" in kept  # it belongs to the database
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shop", DATABASES if tiers.LONG else ["journal"], indirect=True)
 def test_tables_made_without_migrations(shop: Shop) -> None:
     """Our tables are made on first use where MIGRATION_MODULES turns migrations off."""
@@ -195,6 +198,7 @@ def test_pytest_without_migrations(shop: Shop) -> None:
     assert shop.left_behind() == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shop", ["journal", *tiers.long("postgres")], indirect=True)
 @pytest.mark.parametrize("runner", ["pytest", *tiers.long("xdist")])
 def test_the_end_of_pytest_logs_to_no_closed_stream(shop: Shop, runner: str) -> None:

@@ -154,6 +154,7 @@ def test_a_pause(client_of_china: Client, tag: LeafAlloc) -> None:
     told(client_of_china.post(f"{TAGS}preload/", sure, follow=True))
 
 
+@pytest.mark.long
 def test_the_map_of_worker_ids(client_of_china: Client) -> None:
     """Each state, the details of a worker id, a layout too large to draw; and releasing one."""
     number = generators["default"].next_id()
@@ -178,6 +179,7 @@ def test_the_history_of_ids(client_of_china: Client, tag: LeafAlloc) -> None:
     look(client_of_china, f"{ADMIN}segmenthistory/")
 
 
+@pytest.mark.long
 def test_access_tokens(client_of_china: Client) -> None:
     """The list, the form and what it refuses, the page of the secret, replacing and revoking."""
     look(client_of_china, f"{TOKENS}add/")

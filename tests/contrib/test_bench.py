@@ -108,6 +108,7 @@ def test_what_is_no_id_is_named(tmp_path: Path, value: object) -> None:
         Journal("bench", tmp_path / "thread 0").add([7, value])
 
 
+@pytest.mark.long
 def test_the_proof_needs_no_more_memory_for_more_ids(tmp_path: Path) -> None:
     """Half a million ids of 8 threads are compared in what 20,000 take."""
     for thread in range(8):
@@ -453,6 +454,7 @@ def run_bench(project: dict[str, str], *args: str) -> subprocess.CompletedProces
     )
 
 
+@pytest.mark.long
 def test_processes_have_worker_ids_of_their_own(project: dict[str, str], tmp_path: Path) -> None:
     """Fresh processes on one database: distinct worker ids, and no id in common."""
     report = tmp_path / "report.json"

@@ -394,7 +394,8 @@ def test_a_file_that_may_not_be_written_is_named(shop: Path) -> None:
 
 def test_a_file_locked_for_too_long_is_named(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody who keeps the file locked is waited for, and then named as the cause."""
-    monkeypatch.setitem(sqlite._OPTIONS, "timeout", 0.05)
+    wait = sqlite.FileConnection.wait_for_writers
+    monkeypatch.setattr(sqlite.FileConnection, "wait_for_writers", lambda own, _: wait(own, 0.05))
     with closing(inside()) as db:
         db.isolation_level = None
         db.execute("BEGIN IMMEDIATE")

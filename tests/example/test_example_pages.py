@@ -146,6 +146,7 @@ def cell(page: str, name: str) -> str:
     return found[1]
 
 
+@pytest.mark.long
 def test_a_visitor_can_open_each_link_of_the_front_page(shop: Shop) -> None:
     """No link leads a visitor who has not logged in to a refusal."""
     links = re.findall(r'<a href="(/[^"]*)"', shop.get("/"))
@@ -185,6 +186,7 @@ def test_the_live_page_shows_each_order_and_leads_to_it(shop: Shop, tmp_path: Pa
     caught.value.close()
 
 
+@pytest.mark.long
 def test_the_live_page_says_that_tables_are_missing(tmp_path: Path) -> None:
     """Where the server was started before "migrate", a line says what to run."""
     with served(tmp_path) as (url, _):

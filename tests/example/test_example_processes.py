@@ -7,6 +7,7 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
 import yaml
 
 from django_idgen.core.clock import SYSTEM_CLOCK
@@ -86,6 +87,7 @@ def test_a_worker_and_beat_of_the_example_run_the_tasks(tmp_path: Path) -> None:
         end(worker)
 
 
+@pytest.mark.long
 def test_a_busy_shop_sells(tmp_path: Path) -> None:
     """The task that compose's beat sends places orders."""
     for words in (["migrate", "-v0"], ["shell", "-v0", "-c", SELL]):

@@ -49,6 +49,7 @@ def test_the_quickstart_saves_rows_from_all_sides_and_proves_their_ids(
         assert re.search(r"\d+ = tag 'parcel', out of the segment \d+\.\.\d+", done.stdout)
 
 
+@pytest.mark.long
 def test_what_it_says_to_go_on_with_can_be_copied(tmp_path: Path) -> None:
     """The lines at its end run as they stand, in the shell that it was started from."""
     url = f"sqlite://{tmp_path}/shop.sqlite3"

@@ -172,6 +172,7 @@ def test_a_child_that_is_replaced_gives_its_id_back(sqlite_site: Site) -> None:
         assert site.held() == set(), worker.output
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("pool", ["threads"])
 def test_a_worker_without_children(sqlite_site: Site, pool: str) -> None:
     """Where the tasks run in the worker's own process, its worker id is given back as well."""
@@ -227,6 +228,7 @@ def lend(site: Site, redis: str | None) -> dict[str, Any]:
     return redis_leases_on(redis, site.alias, **options)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("broker", ["redis", *long("rabbitmq")])
 def test_a_web_process_blocked_for_three_windows_keeps_its_worker_id(
     broker: str, postgres_site: Site, redis: str
@@ -259,6 +261,7 @@ def test_a_web_process_blocked_for_three_windows_keeps_its_worker_id(
     assert min(after["ids"]) > max(before["ids"])
 
 
+@pytest.mark.long
 def test_beat_leaves_a_silent_cosid_instance_to_its_guard(postgres_site: Site) -> None:
     """It was seen lately, but its own client alone may say that it lives."""
     site = postgres_site
@@ -316,6 +319,7 @@ record({"tasks": [[task.name, task.task, task.interval.every, task.pk]
 """
 
 
+@pytest.mark.long
 def test_the_schedule_works_under_django_celery_beat(postgres_site: Site) -> None:
     """With ids of ours as the project's default: its rows are made, and the tasks run."""
     pytest.importorskip("django_celery_beat", reason="It does not know this Django.")

@@ -35,6 +35,7 @@ Ranges = list[tuple[int, int]]
 # --- many processes on one tag ------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("longest_step", [1_000_000, *long(1)])
 def test_many_processes_share_a_tag(counting_site: Site, longest_step: int) -> None:
     """I1: each id of 16 busy processes lies in a segment that it alone was granted.
@@ -194,6 +195,7 @@ def traced() -> Iterator[Callable[[], int]]:
         tracemalloc.stop()
 
 
+@pytest.mark.long
 def test_many_tags_in_one_process(tags_alias: str, request: pytest.FixtureRequest) -> None:
     """Each of them gives ids from 1 on; those that nobody uses are let go, and found again."""
     tags = names(TAGS[request.node.callspec.params["tags_alias"]])

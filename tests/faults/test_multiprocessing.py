@@ -186,6 +186,7 @@ assert not failures
 """
 
 
+@pytest.mark.long
 @ON_POSTGRES
 def test_forks_while_threads_are_busy(site: Site) -> None:
     """A fork amid other threads' calls, loads and renewals leaves no child waiting for ever.

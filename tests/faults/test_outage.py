@@ -221,7 +221,7 @@ def idgen(step: int, **options: Any) -> override_settings:
     )
 
 
-@pytest.mark.parametrize("how", ["crashed", "hung"])
+@pytest.mark.parametrize("how", ["crashed", *long("hung")])
 def test_ids_flow_again_by_themselves(
     server: DatabaseServer, how: str, request: pytest.FixtureRequest
 ) -> None:
@@ -266,6 +266,7 @@ def is_chained(error: BaseException) -> bool:
     return not isinstance(error, SegmentUnavailable)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["crashed", *long("hung")])
 def test_an_outage_is_not_noticed_with_ids_in_the_buffer(server: DatabaseServer, how: str) -> None:
     """Loads fail again and again meanwhile, and no caller waits, fails, or is held up by it.

@@ -103,6 +103,7 @@ def test_concurrent_requests_in_one_worker_take_different_ids(
         assert site.held() == set()
 
 
+@pytest.mark.long
 @ON_POSTGRES
 def test_an_application_that_was_loaded_before_gevent_repeats_nothing(site: Site) -> None:
     """gevent's workers patch after the fork: all greenlets share Django's connections then,
@@ -134,7 +135,10 @@ FORK_OPTIONS = {
 if sys.version_info < (3, 13):
     # From 3.13 on uWSGI (2.0.30) itself crashes with these, whatever the application.
     FORK_OPTIONS["osafterfork"] = ("--py-call-osafterfork",)
-    FORK_OPTIONS["both"] = ("--py-call-osafterfork", "--py-call-uwsgi-fork-hooks")
+    FORK_OPTIONS["both"] = (
+        "--py-call-osafterfork",
+        "--py-call-uwsgi-fork-hooks",
+    )
 
 
 def uwsgi(*options: str) -> tuple[str, ...]:
@@ -170,7 +174,15 @@ def check_serving(site: Site, *options: str) -> None:
         assert site.held() == set()
 
 
-@pytest.mark.parametrize("options", FORK_OPTIONS.values(), ids=FORK_OPTIONS.keys())
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(
+            options, marks=[] if name in ("none", "uwsgi-hooks") else [pytest.mark.long], id=name
+        )
+        for name, options in FORK_OPTIONS.items()
+    ],
+)
 def test_workers_share_nothing_with_their_master(sqlite_site: Site, options: list[str]) -> None:
     """Hazard 56: whichever of uWSGI's fork hooks are on, none goes on with the master's ids."""
     sqlite_site.environment["SITE_EARLY"] = "20"

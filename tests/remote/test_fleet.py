@@ -162,6 +162,7 @@ def test_the_processes_of_a_service_over_redis_are_one_installation(redis_site: 
             client.close()
 
 
+@pytest.mark.long
 def test_a_service_that_is_started_anew_is_found_again(site: Site) -> None:
     """With one address only, a client goes on when the service is back."""
     with serving(site, *gunicorn()) as web:

@@ -226,6 +226,7 @@ def test_threads(place: str) -> None:
     _live(place, ThreadSession, count=20)
 
 
+@pytest.mark.long
 def test_processes(place: str) -> None:
     """The same for processes, each with a worker id and segments of its own."""
     _live(place, ProcessSession, count=6)

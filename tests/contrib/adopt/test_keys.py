@@ -45,6 +45,7 @@ def ids_of(inserter: Inserter) -> list[int]:
     return [int(word) for word in found]
 
 
+@pytest.mark.long
 @on_servers
 def test_old_and_new_processes_insert_side_by_side(project: Project) -> None:
     """Through all stages, there and back, nobody is refused and no id comes twice."""
@@ -166,6 +167,7 @@ def test_a_key_of_32_bits(project: Project) -> None:
     assert "gives this column no ids" in status
 
 
+@pytest.mark.long
 @on_any
 def test_at_once(project: Project) -> None:
     """For a site that is stopped: the column gives no ids any more, ours go on right above."""
@@ -321,6 +323,7 @@ assert Order.objects.get(uuid=o.uuid).pk == o.pk
 """
 
 
+@pytest.mark.long
 def test_there_and_back(project: Project) -> None:
     """Rows, references of each kind, indexes and constraints come through; so does what is new.
 

@@ -89,6 +89,7 @@ def made_at(said: str) -> tuple[int, datetime]:
     return int(number), datetime.fromisoformat(moment)
 
 
+@pytest.mark.long
 @on_both
 def test_what_a_fleet_holds_is_told_in_utc(project: Project) -> None:
     """By the status, and by what an id is decoded to: who holds it, since when, seen when."""

@@ -455,6 +455,7 @@ def renewed() -> int:
     return int(json.loads(line.partition(": ")[2])["default"]["renewed"])
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("_lending")
 def test_upkeep_holds_no_machine_id_longer_than_its_guard() -> None:
     """A silent instance's is lent anew, from where its window ended; those that guard keep theirs.

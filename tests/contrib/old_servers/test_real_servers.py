@@ -138,6 +138,7 @@ def test_no_id_comes_twice(site: Site) -> None:  # noqa: F811
     assert len(set(taken)) == len(taken)
 
 
+@pytest.mark.long
 @ON_POSTGRES
 def test_no_machine_id_is_lent_twice(site: Site) -> None:  # noqa: F811
     """To instances that start at once, by two server processes, and to processes of ours."""

@@ -350,6 +350,7 @@ def test_a_test_that_forbids_one_of_several_is_told(
 # --- the loader ----------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_fetch_that_hangs_stops_no_other(shards: list[str]) -> None:
     """Tags of a dead server wait in threads of their own; others are loaded meanwhile."""
     source = DatabaseSource(

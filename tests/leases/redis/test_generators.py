@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.errors import IdgenError
 from django_idgen.core.layout import parse_layout
@@ -52,6 +54,7 @@ class Worker:
         self.generator.close()
 
 
+@pytest.mark.long
 def test_ids_under_load_while_redis_forgets(farm: RedisFarm, postgres: str) -> None:
     """Many generators, a flush and an empty restart in turn: no id comes twice, all go on."""
     server = farm.server()

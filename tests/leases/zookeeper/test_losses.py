@@ -113,6 +113,13 @@ def losses(fleet: Fleet, server: ZooKeeper) -> list[Callable[[], None]]:
 class TestLosses(LossContract):
     outlives_its_installation = False  # a process' next call fails, and the one after it goes on
 
+    @pytest.mark.long
+    def test_two_losses_within_a_window(
+        self, fleet: Fleet, losses: list[Callable[[], object]]
+    ) -> None:
+        """As for Redis, which has it on push."""
+        super().test_two_losses_within_a_window(fleet, losses)
+
 
 @pytest.mark.long
 def test_a_crash_that_loses_nothing_costs_nothing(fleet: Fleet, server: ZooKeeper) -> None:
@@ -127,6 +134,7 @@ def test_a_crash_that_loses_nothing_costs_nothing(fleet: Fleet, server: ZooKeepe
     fleet.check(ahead=1)
 
 
+@pytest.mark.long
 def test_a_server_that_is_cut_off(fleet: Fleet, server: ZooKeeper) -> None:
     """A stopped server is an error in time; what it was asked meanwhile repeats nothing."""
     fleet.work()
@@ -445,6 +453,7 @@ def test_more_worker_ids_than_a_node_holds(fleet: Fleet, monkeypatch: pytest.Mon
 # --- in a project -----------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_ids_of_a_project(
     server: ZooKeeper, postgres: str, tmp_path: Path, django_db_blocker: Any
 ) -> None:

@@ -130,6 +130,7 @@ MORE = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("change", [*CHANGES, *long(*MORE)])
 def test_a_change_under_load(
     change: str, postgres: str, tmp_path: Path, request: pytest.FixtureRequest
@@ -226,6 +227,7 @@ def site(file: str) -> str:
     return file
 
 
+@pytest.mark.long
 def test_to_another_database(site: str, postgres: str) -> None:
     """The new one begins past the record in the old one, which lends to nobody any more."""
     old = dense(on_database(site, workers=[0, 2]), **FAR)
@@ -501,6 +503,7 @@ def test_a_restored_database_repeats_nothing(server_alias: str, tmp_path: Path) 
     assert lowest_of(new) > highest
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("redis_is", ["restored", *long("kept")])
 def test_redis_goes_on_past_a_restored_database(
     redis_is: str, postgres: str, tmp_path: Path
