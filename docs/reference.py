@@ -202,7 +202,7 @@ def hazards_page() -> str:
     rows = []
     for each in HAZARDS:
         first, *others = tests[each.number]
-        more = f" and {len(others)} more" if others else ""
+        more = " and others" if others else ""
         rows.append((f"{each.number}", each.fault, ", ".join(each.who), f"`{first}`{more}"))
     lines = [
         "# Hazards",

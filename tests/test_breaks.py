@@ -112,6 +112,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Copy:
         return Copy(project, tmp_path_factory.mktemp("copy") / "project")
 
 
+@pytest.mark.long
 def test_a_break_that_a_test_finds_is_told(copy: Copy, capsys: pytest.CaptureFixture[str]) -> None:
     """Each with the test that found it, in the same process or in a child; then the count."""
     found = [broken("minus", "a - b", "test_sum"), broken("product", "a * b", "test_in_a_child")]
@@ -124,6 +125,7 @@ def test_a_break_that_a_test_finds_is_told(copy: Copy, capsys: pytest.CaptureFix
     assert not (copy.root / ".venv").exists()
 
 
+@pytest.mark.long
 def test_a_break_that_nothing_finds_is_told(copy: Copy, capsys: pytest.CaptureFixture[str]) -> None:
     """Nor is it found by code that doesn't run: that fails whatever it breaks."""
     missed = [
@@ -141,6 +143,7 @@ def test_a_break_that_nothing_finds_is_told(copy: Copy, capsys: pytest.CaptureFi
     assert "1 of 3 breaks not found" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_a_test_that_is_red_anyway_proves_nothing(
     copy: Copy, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -497,6 +497,7 @@ def test_what_is_wrong_in_a_process_ends_all_with_one_line(
     assert re.fullmatch(f"CommandError: {words}\n", done.stderr)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="/proc tells which the processes are")
 def test_a_process_that_dies_is_noticed(project: dict[str, str]) -> None:
     """The others end, too."""
@@ -708,6 +709,7 @@ def test_it_stops_at_once_and_in_order(
         assert names.fetchall() == []
 
 
+@pytest.mark.long
 def test_a_parent_that_is_killed_leaves_no_process(project: dict[str, str]) -> None:
     """As by ``kill``, of which its processes learn nothing: they give back their worker ids."""
     with started(project, "--count=900000000", "--processes=2") as process:

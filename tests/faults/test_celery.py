@@ -392,10 +392,8 @@ def is_ready(worker: Running) -> bool:
     return False
 
 
-@pytest.mark.parametrize(
-    ("broker", "how"),
-    [pytest.param("redis", "hung", marks=pytest.mark.long), ("rabbitmq", "crashed")],
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("broker", "how"), [("redis", "hung"), ("rabbitmq", "crashed")])
 def test_a_database_that_is_away_under_load_is_not_felt(
     broker: str, how: str, postgres: str, server: PostgresServer, redis: str, tmp_path: Path
 ) -> None:

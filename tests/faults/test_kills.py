@@ -122,6 +122,7 @@ def assert_all_expire(alias: str) -> None:
     eventually(all_are_lent)
 
 
+@pytest.mark.long
 def test_cut_connections_leave_gaps_at_worst(busy_site: Site) -> None:
     """I1: the server ends one session after the other in mid-work; all go on, and none repeats.
 

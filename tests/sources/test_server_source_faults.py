@@ -194,6 +194,7 @@ def test_a_backend_killed_at_the_commit(postgres: str) -> None:
     assert source.fetch("a").start == 101
 
 
+@pytest.mark.long
 def test_backends_killed_at_random_under_load(source: ServerSource) -> None:
     """I1: many of them, whatever they were at; those who go on never share an id."""
     source.fetch("a")

@@ -106,6 +106,7 @@ def test_snowflakes_leave_the_counter_alone(project: Project) -> None:
     assert int(project.deploy(CREATE)[0]) > max(ours)
 
 
+@pytest.mark.long
 @on_servers
 def test_back_from_snowflakes_that_are_far_ahead(project: Project) -> None:
     """After a skip, processes stamp ids of months later: the counter begins past those, too."""

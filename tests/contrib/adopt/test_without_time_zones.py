@@ -173,6 +173,7 @@ print(number)
 """
 
 
+@pytest.mark.long
 @on_both
 def test_what_lies_past_the_marks_is_found_and_gone_past(project: Project) -> None:
     """A row of ten minutes from now, that nobody was lent, and one past its tag's mark."""

@@ -287,6 +287,7 @@ def was_lent(alias: str, workers: Iterable[int], days_ago: float) -> None:
     )
 
 
+@pytest.mark.long
 def test_worker_ids_that_are_lent_once_come_to_an_end(server_alias: str) -> None:
     """Told long before, by the share that is used or the rate of the last days; and the way out."""
     with override_settings(IDGEN=once(server_alias, 1000)):
@@ -534,6 +535,7 @@ def test_a_sqlite_tag_behind_its_table(site: Path) -> None:
     assert Invoice.objects.create().pk == 90_001 + FAILOVER_SKIP * 2 * 1000
 
 
+@pytest.mark.long
 def test_sqlite_moves_to_another_layout(site: Path) -> None:
     """I8: also to one of longer ticks, whose marks are lower numbers; and on from there."""
     first = Order.objects.get().pk
