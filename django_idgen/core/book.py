@@ -37,6 +37,7 @@ from .lease import (
     grant_window,
     identity_of,
     is_free,
+    is_free_in,
     loss_fence,
     new_token,
     soon,
@@ -753,10 +754,7 @@ def _is_current(record: Record, mark: Mark, lease: Lease) -> bool:
 
 
 def _is_lendable(mark: Mark | None, now: int, generation: int, by: int) -> bool:
-    # A mark of an earlier generation is void: the fence is past its window.
-    return mark is None or (
-        (is_free(mark, now) or mark.generation != generation) and mark.until <= by
-    )
+    return mark is None or (is_free_in(mark, now, generation) and mark.until <= by)
 
 
 def _is_due(mark: Mark, seen_us: int, *, now: int, since_us: int, generation: int) -> bool:

@@ -162,6 +162,11 @@ def is_free(mark: Mark | None, now: int) -> bool:
     return mark is None or not mark.token or now >= mark.until
 
 
+def is_free_in(mark: Mark, now: int, generation: int) -> bool:
+    """As :func:`is_free`; a mark of an earlier generation is void: the fence is past its window."""
+    return is_free(mark, now) or mark.generation != generation
+
+
 def grant_window(
     namespace: Namespace,
     mark: Mark | None,

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from ..core.book import PREVIOUS_LIMIT, Book, Record
 from ..core.clock import SYSTEM_CLOCK, Clock, Reading
 from ..core.inspection import InspectedMark
-from ..core.lease import Mark, Namespace, is_free
+from ..core.lease import Mark, Namespace, is_free_in
 from ..core.store import Store, read_clock
 from .book_registry import BookRegistry
 
@@ -181,7 +181,7 @@ class MemoryBook(Book):
         ]
         if free_at is None:
             return found
-        return [seen for seen in found if _is_free_at(seen.mark, *free_at)][:PREVIOUS_LIMIT]
+        return [seen for seen in found if is_free_in(seen.mark, *free_at)][:PREVIOUS_LIMIT]
 
     def earliest_free(
         self, workers: range, avoid: int | None, now: int, generation: int
@@ -189,9 +189,7 @@ class MemoryBook(Book):
         free = (
             mark
             for mark in self.by_worker.values()
-            if mark.worker in workers
-            and mark.worker != avoid
-            and _is_free_at(mark, now, generation)
+            if mark.worker in workers and mark.worker != avoid and is_free_in(mark, now, generation)
         )
         return min(free, key=lambda mark: (mark.until, mark.worker), default=None)
 
@@ -238,7 +236,3 @@ class MemoryBook(Book):
         for mark in list(self.by_worker.values()):
             start, until = min(mark.start, fence), min(mark.until, fence)
             self.save_end(replace(mark, token="", start=start, until=until))
-
-
-def _is_free_at(mark: Mark, now: int, generation: int) -> bool:
-    return is_free(mark, now) or mark.generation != generation

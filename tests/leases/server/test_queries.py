@@ -130,6 +130,24 @@ def test_what_lends_locks_the_record_and_what_gives_back_does_not(shop: Counted)
     assert not locks(lambda: registry.free(other.worker))
 
 
+@pytest.mark.parametrize("limit", [3, 64], ids=["more than are searched", "few"])
+def test_a_host_gets_the_worker_id_back_that_it_had_last(
+    shop: Counted, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many it had, and though others of its processes still hold some."""
+    monkeypatch.setattr("django_idgen.leases.server.PREVIOUS_LIMIT", limit)
+    registry = shop.registry
+    had = [registry.acquire(holder=f"web-1:{n} shop").lease for n in range(8)]
+    for number in (5, 1, 6, 3):
+        shop.time.tick += 1
+        registry.release(had[number], last_tick=None)
+    shop.time.tick += WINDOW  # so that each is free in time
+    registry.renew(had[7], last_tick=had[7].start)
+    registry.release(registry.acquire(holder="web-10:1 shop").lease, last_tick=None)
+    again = registry.acquire(holder="web-1:9 shop").lease
+    assert again.worker == had[3].worker
+
+
 def test_a_release_does_not_wait_for_the_record(shop: Counted, postgres: str) -> None:
     """Nor does freeing by hand, while another transaction holds the record's lock."""
     registry = shop.registry
