@@ -210,7 +210,8 @@ def hazards_page() -> str:
         GENERATED,
         "",
         "Each fault below repeats, loses or spoils ids. Other systems have it, or our own drafts "
-        "had it. A test shows that this version does not.",
+        "had it. A test shows that this version does not. [Proof](proof.md) says what else was "
+        "checked.",
         "",
         *_table(("", "fault", "found in", "test"), rows),
     ]

@@ -97,7 +97,7 @@ class PostgresServer(DatabaseServer):
 
     def _start(self, wait: str) -> None:
         options = f"-p {self.port} -c unix_socket_directories={self.directory} -c fsync=off"
-        options += " -c listen_addresses=127.0.0.1 -c shared_buffers=16MB -c max_connections=30"
+        options += " -c listen_addresses=127.0.0.1 -c shared_buffers=16MB -c max_connections=100"
         self._control(wait, "-l", self._log, "-o", options, "start")
 
     def _control(self, *arguments: object) -> None:

@@ -6,7 +6,8 @@ stepped, and servers are flushed, cut off, killed and restarted. At the end the 
 prints how many there are of each kind and which faults there were, and exits with 1 if an id came
 twice, or if the ids of one process do not rise.
 
-It needs a PostgreSQL, ``redis-server`` and numpy; without ZooKeeper that kind is left out.
+It needs PostgreSQL's programs, ``redis-server`` and numpy; without ZooKeeper that kind is left
+out. It uses no server that runs already.
 """
 
 from __future__ import annotations
@@ -29,10 +30,13 @@ from typing import Any
 import numpy as np
 
 from tests import servers
+from tests.own_servers import OwnServer
 
 ROOT = Path(__file__).parents[2]
 WINDOW = 3
 """Seconds. Short, so that leases expire all the time."""
+LONGEST_PAUSE = 4
+"""Seconds that a process waits after a call for as many ids as it may ask for."""
 LEASES = "django_idgen.leases"
 HTTP_LEASES = f"{LEASES}.http.HttpLeases"
 
@@ -105,8 +109,10 @@ class Soak:
         self.count = given.processes
         self.running: dict[int, tuple[str, subprocess.Popen[bytes]]] = {}
         self.stopped: dict[int, float] = {}
-        self.kept_off: list[tuple[float, Callable[[], object]]] = []
+        self.kept_off: list[tuple[float, OwnServer]] = []
         """Servers that are away, and until when."""
+        self.groups: list[int] = []
+        """Of processes: each with those that it forked."""
         self._start_servers()
         self.config = self.directory / "config.json"
         (self.directory / "ids").mkdir()
@@ -114,32 +120,36 @@ class Soak:
             "directory": str(self.directory / "ids"),
             "settings": settings_of(self.where),
             "service": f"http://127.0.0.1:{self.port}/idgen/",
+            "address": "127.0.0.1",
             "port": self.port,
             "window": WINDOW,
             "rate": given.rate / given.processes,
+            "most": round(LONGEST_PAUSE * given.rate / given.processes),
         }
         self.config.write_text(json.dumps(words))
         self._migrate(words["settings"])
 
     def _start_servers(self) -> None:
+        from tests.private_postgres import postgres_farm
         from tests.redis_servers import redis_farm
         from tests.zookeeper_servers import JAR, zookeeper
 
         self.port = servers.free_port()
-        self.redis = self.stack.enter_context(redis_farm()).server()
+        self.farm = self.stack.enter_context(redis_farm())
+        self.redis = self.farm.server()
+        self.postgres = self.stack.enter_context(postgres_farm()).server()
         self.zookeeper = self.stack.enter_context(zookeeper()) if JAR.exists() else None
-        base = {k: v for k, v in servers.database("postgres").items() if k != "TEST"}
-        self.names = {alias: f"idgen_soak_{os.getpid()}_{alias}" for alias in ("one", "two")}
-        self.names["default"] = f"idgen_soak_{os.getpid()}"
-        self.admin = base
+        self.names = {"default": "soak", "one": "soak_one", "two": "soak_two"}
         for name in self.names.values():
-            self.sql(f'CREATE DATABASE "{name}"')
-            self.stack.callback(self.sql, f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+            self.sql(f"CREATE DATABASE {name}")
         files = self.directory / "marks"
         files.mkdir()
         self.where = {
             "directory": str(files),
-            "databases": {alias: {**base, "NAME": name} for alias, name in self.names.items()},
+            "databases": {
+                alias: {**self.postgres.settings, "NAME": name}
+                for alias, name in self.names.items()
+            },
             "redis": self.redis.url,
             "zookeeper": self.zookeeper.host if self.zookeeper else "",
         }
@@ -147,11 +157,9 @@ class Soak:
     def sql(self, statement: str) -> None:
         import psycopg
 
-        it = self.admin
         with psycopg.connect(
-            host=it["HOST"], port=it["PORT"], user=it["USER"], password=it["PASSWORD"] or None,
-            dbname="postgres", autocommit=True,
-        ) as connection:  # fmt: skip
+            host="127.0.0.1", port=self.postgres.port, user="postgres", autocommit=True
+        ) as connection:
             connection.execute(statement)  # type: ignore[call-overload]
 
     def _migrate(self, settings: dict[str, Any]) -> None:
@@ -168,8 +176,9 @@ class Soak:
     def start(self, role: str) -> None:
         words = [sys.executable, "-m", "tests.soak.worker", role, str(self.config)]
         log = (self.directory / f"{role}.log").open("ab")
-        process = subprocess.Popen(words, cwd=ROOT, stdout=log, stderr=log)
+        process = subprocess.Popen(words, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
         log.close()
+        self.groups.append(process.pid)
         self.running[process.pid] = role, process
 
     def keep_up(self) -> None:
@@ -179,10 +188,10 @@ class Soak:
             if until <= now:
                 del self.stopped[pid]
                 self.signal(pid, signal.SIGCONT)
-        for until, back in list(self.kept_off):
+        for until, server in list(self.kept_off):
             if until <= now:
-                self.kept_off.remove((until, back))
-                back()
+                self.kept_off.remove((until, server))
+                server.start()
         for pid, (_, process) in list(self.running.items()):
             if process.poll() is not None:
                 del self.running[pid]
@@ -206,12 +215,13 @@ class Soak:
     def fault(self) -> None:
         kinds: dict[Callable[[], object], int] = {
             self.kill: 4, self.stop: 8, self.fork: 8, self.step: 8, self.flush: 2,
-            self.restart_redis: 1, self.kill_redis: 1, self.cut_connections: 3,
-            self.kill_service: 2, self.lose_a_file: 1, self.kill_zookeeper: 1,
+            self.restart_redis: 1, self.kill_redis: 1, self.promote_a_replica: 1,
+            self.cut_connections: 3, self.kill_postgres: 1, self.kill_service: 2,
+            self.lose_a_file: 1, self.kill_zookeeper: 1,
         }  # fmt: skip
         (chosen,) = self.random.choices(list(kinds), list(kinds.values()))
-        chosen()
-        self.faults[chosen.__name__.replace("_", " ")] += 1
+        if chosen() is not False:
+            self.faults[chosen.__name__.replace("_", " ")] += 1
 
     def kill(self) -> None:
         if pid := self.one_of("worker"):
@@ -230,30 +240,58 @@ class Soak:
         if pid := self.one_of("worker"):
             self.signal(pid, signal.SIGUSR1)
 
-    def flush(self) -> None:
-        with suppress(Exception):  # the server may be down
+    def flush(self) -> bool:
+        if self.redis.runs:
             self.redis.run("FLUSHALL")
+        return self.redis.runs
 
-    def restart_redis(self) -> None:
-        self.redis.restart_empty()
+    def restart_redis(self) -> bool:
+        """Empty."""
+        if self.redis.runs:
+            self.redis.restart_empty()
+        return self.redis.runs
 
-    def kill_redis(self) -> None:
-        self.redis.kill()
-        self._back_later(self.redis.start)
+    def kill_redis(self) -> bool:
+        return self._kill_for_a_while(self.redis)
 
-    def kill_zookeeper(self) -> None:
-        if self.zookeeper and self.zookeeper.runs:
-            self.zookeeper.kill()
-            if self.random.random() < 0.5:
-                self.zookeeper.wipe()
-            self._back_later(self.zookeeper.start)
+    def promote_a_replica(self) -> bool:
+        """It takes over the address, and lacks the last writes."""
+        primary = self.redis
+        if not primary.runs:
+            return False
+        replica = self.farm.server()
+        replica.follow(primary)
+        replica.promote()
+        time.sleep(self.random.uniform(0, WINDOW / 2))
+        primary.kill()
+        replica.run("CONFIG", "SET", "port", primary.port)
+        replica.port, self.redis = primary.port, replica
+        return True
 
-    def _back_later(self, back: Callable[[], object]) -> None:
-        self.kept_off.append((time.monotonic() + self.random.uniform(0, 2 * WINDOW), back))
-
-    def cut_connections(self) -> None:
+    def cut_connections(self) -> bool:
+        if not self.postgres.runs:
+            return False
         name = self.random.choice(list(self.names.values()))
         self.sql(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'")
+        return True
+
+    def kill_postgres(self) -> bool:
+        """As a crash does. It keeps what it has confirmed."""
+        return self._kill_for_a_while(self.postgres)
+
+    def kill_zookeeper(self) -> bool:
+        if not (self.zookeeper and self._kill_for_a_while(self.zookeeper)):
+            return False
+        if self.random.random() < 0.5:
+            self.zookeeper.wipe()
+        return True
+
+    def _kill_for_a_while(self, server: OwnServer) -> bool:
+        if not server.runs:
+            return False
+        server.kill()
+        self.kept_off.append((time.monotonic() + self.random.uniform(0, 2 * WINDOW), server))
+        return True
 
     def kill_service(self) -> None:
         if pid := self.one_of("service"):
@@ -279,8 +317,8 @@ class Soak:
                 print(f"{time.monotonic() - begun:5.0f} s: {taken:,} ids", flush=True)
 
     def end(self) -> None:
-        for _, back in self.kept_off:
-            back()
+        for _, server in self.kept_off:
+            server.start()
         for pid, (role, _) in self.running.items():
             self.signal(pid, signal.SIGCONT)
             self.signal(pid, signal.SIGTERM if role == "worker" else signal.SIGCONT)
@@ -289,8 +327,11 @@ class Soak:
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(60)
         time.sleep(5)  # children of forks
+        for group in self.groups:
+            with suppress(ProcessLookupError):
+                os.killpg(group, signal.SIGKILL)
         for _, process in self.running.values():
-            process.kill()
+            process.wait()
 
     def ids(self) -> list[Path]:
         return written(self.directory / "ids")
@@ -333,10 +374,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=20)
     parser.add_argument("--processes", type=int, default=8)
-    parser.add_argument("--rate", type=float, default=200_000, help="ids a second of all processes")
+    parser.add_argument(
+        "--rate", type=float, default=2_000_000, help="ids a second of all processes"
+    )
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     given = parser.parse_args()
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))  # so that nothing is left running
     print(f"seed {given.seed}, {given.processes} processes, {given.minutes:g} minutes", flush=True)
     with ExitStack() as stack:
         soak = Soak(given, stack)

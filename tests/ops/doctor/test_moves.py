@@ -662,7 +662,8 @@ def test_until_reaches_further(postgres: str) -> None:
             generators["default"].next_id()
             shown = skip(generators=[], yes=True, until=f"{year}-01-01T00:00:00Z")
             asked, done = re.findall(r"from tick (\d+) on", shown)[-2:]
-            assert asked == done
+            # A holder's lead over the time, which is part of it, shrinks while time passes.
+            assert 0 <= int(asked) - int(done) <= 120
             generators.close()  # else it uses up the window that it has
             number = generators["default"].next_id()
             years.append(generators["default"].layout.unpack(number).created.year)  # type: ignore[attr-defined]
