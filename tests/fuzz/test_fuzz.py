@@ -1,7 +1,7 @@
 """Anything at all as settings, layouts, texts, files, replies, answers and requests (I6).
 
-Nothing comes out but a sound result or one of our own errors. Ten minutes: ``IDGEN_FUZZ=600``
-shares so many seconds among the tests.
+Nothing comes out but a sound result or one of the package's own errors. The tests share ten
+minutes, or as many seconds as ``IDGEN_FUZZ`` says.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tests.contracts.lenders import NAMESPACE, DrivenTime
 from tests.remote.scripted import Said, scripted, segment
 
 pytestmark = pytest.mark.long
-SHARE = float(os.environ.get("IDGEN_FUZZ", "80")) / 8
+SHARE = float(os.environ.get("IDGEN_FUZZ", "600")) / 8
 """Seconds of each test."""
 FOREVER = settings(
     max_examples=10**6,
