@@ -40,7 +40,10 @@ def _hazards() -> Iterator[Hazard]:
 
 FAULTS: tuple[tuple[str, ...], ...] = (
     # Worker ids and clocks
-    (FINGER_MARK, "A lease has a constant value: a renewal extends whoever has it now."),
+    (
+        FINGER_MARK,
+        "A lease has a constant value: a renewal extends its present holder's.",
+    ),
     (FINGER_MARK, "One error of Redis ends renewal for good."),
     (FINGER_MARK, "Without a registration a random worker id is used, and ten tries may all fail."),
     (FINGER_MARK, LEAF, COSID, YITTER, "A restart after the clock was set back repeats ids."),
@@ -145,7 +148,7 @@ FAULTS: tuple[tuple[str, ...], ...] = (
     (DRAFT, "A key that the user has set is inserted, never updated."),
     (DRAFT, "update_conflicts leaves a key on the instance that no row has."),
     (DRAFT, "A check dies of a column type that Django does not know."),
-    (DRAFT, "Another app's data migration runs between two of ours."),
+    (DRAFT, "Another app's data migration runs between two of django_idgen's."),
     (DRAFT, "Fixtures bring keys that the next id repeats."),
     # Beside other people's software
     ("django-cachalot", "A query cache answers the SELECT after our UPDATE."),

@@ -379,7 +379,7 @@ def test_a_data_migration_on_the_tables_of_an_earlier_version(
 def test_a_fresh_test_run(shop: Shop, release: str, apps: str) -> None:
     """A user's ``manage.py test`` passes, whether the data migration depends on ours or not.
 
-    Hazard 96: it runs between two migrations of ours, or before them all.
+    Hazard 96: it runs between two migrations of django_idgen, or before them all.
     """
     shop.environment.update(SHOP_APPS=apps, SHOP_RELEASE=release)
     assert_silent(shop.run(*RUNNERS["manage"], "accounts.user_tests"))

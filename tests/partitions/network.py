@@ -8,7 +8,6 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
-from pathlib import Path
 
 import pytest
 
@@ -111,17 +110,3 @@ def is_reached(made: Network, sender: str, receiver: str, port: int) -> bool:
         )
         return done.returncode == 0
     return False
-
-
-def programs_of(made: Network) -> list[int]:
-    """The pids of all that runs in the network, for a test that nothing is left."""
-    found = []
-    for host in made._addresses:
-        done = subprocess.run(
-            ["ip", "netns", "pids", made._namespace(host)],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        found += [int(pid) for pid in done.stdout.split() if Path(f"/proc/{pid}").exists()]
-    return found

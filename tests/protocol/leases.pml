@@ -89,7 +89,7 @@ bool stamped[TICKS];
 #define STORED(it) (db.token == it || replica.token == it || late.token == it)
 #define KNOWN(it, i) (lease[i].token == it)
 
-/* core.lease.new_token: a token that nobody has */
+/* core.lease.new_token: a token that no process has */
 inline new_token(it) {
     it = 1; i = 0;
     do

@@ -95,7 +95,7 @@ MISTAKES = (
         "db.until = MIN(latest + WINDOW, TICKS)",
     ),
     Mistake(
-        "whoever asks renews the lease of another",
+        "a process renews the lease of another",
         "L2",
         LEASES,
         "(request.token != NONE && db.token == request.token && db.start == request.start",

@@ -485,7 +485,7 @@ class World:
 
     def _claim_ids(self, process: Process, tag: str, ids: np.ndarray) -> None:
         for first, last in runs(ids, np.diff(ids) != 1):
-            # Each range has an owner of its own: nobody may claim it again.
+            # Each range has an owner of its own: it is never claimed again.
             self._ids[tag].claim(first, last + 1, (str(process), first))
 
     def _renew(self) -> bool:
@@ -600,7 +600,7 @@ class World:
         return True
 
     def _deliver(self) -> bool:
-        """A request that was late arrives; nobody waits for its answer."""
+        """A request that was late arrives. Its sender has given it up."""
         if not self.late or "database" in self.down:
             return False
         job = self.late.pop(self.chance.randrange(len(self.late)))

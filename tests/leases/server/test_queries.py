@@ -138,12 +138,13 @@ def test_a_host_gets_the_worker_id_back_that_it_had_last(
     monkeypatch.setattr("django_idgen.leases.server.PREVIOUS_LIMIT", limit)
     registry = shop.registry
     had = [registry.acquire(holder=f"web-1:{n} shop").lease for n in range(8)]
+    other = registry.acquire(holder="web-10:1 shop").lease
     for number in (5, 1, 6, 3):
         shop.time.tick += 1
         registry.release(had[number], last_tick=None)
     shop.time.tick += WINDOW  # so that each is free in time
     registry.renew(had[7], last_tick=had[7].start)
-    registry.release(registry.acquire(holder="web-10:1 shop").lease, last_tick=None)
+    registry.release(other, last_tick=None)
     again = registry.acquire(holder="web-1:9 shop").lease
     assert again.worker == had[3].worker
 
