@@ -10,7 +10,7 @@ import random
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 
 import django
@@ -26,7 +26,9 @@ django.setup()
 from .whole import Event, World, events, made_world  # noqa: E402
 
 
-def failure_of(chosen: Sequence[Event]) -> tuple[int, BaseException] | None:
+def failure_of(
+    chosen: Sequence[Event], tell: Callable[[str], object] = lambda line: None
+) -> tuple[int, BaseException] | None:
     """How many events it takes until something fails, and what; None if nothing does."""
     with made_world() as world:
         for number, event in enumerate(chosen, 1):
@@ -34,6 +36,8 @@ def failure_of(chosen: Sequence[Event]) -> tuple[int, BaseException] | None:
                 world.do(event)
             except Exception as error:
                 return number, error
+            finally:
+                tell(f"  {event}: {', '.join(world.notes)}" if world.notes else f"  {event}")
     return None
 
 
@@ -55,13 +59,10 @@ def shrunk(chosen: Sequence[Event], seconds: float) -> Sequence[Event]:
 
 
 def tell(chosen: Sequence[Event]) -> None:
-    found = failure_of(chosen)
+    print(f"\nThe shortest run that was found has {len(chosen)} events:")
+    found = failure_of(chosen, print)
     assert found is not None
-    number, error = found
-    print(f"\nThe shortest run that was found has {number} events:")
-    for event in chosen[:number]:
-        print(f"  {event}")
-    traceback.print_exception(error)
+    traceback.print_exception(found[1])
 
 
 def report(world: World, seed: int, number: int) -> None:

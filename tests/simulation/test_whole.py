@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.breaks.catalogue import BREAKS
+from tests.breaks.running import Copy
 from tests.tiers import LONG
 
 ROOT = Path(__file__).parents[2]
@@ -39,3 +41,20 @@ def test_one_seed_is_one_run() -> None:
     """The same events, ids, calls and errors, so that what fails fails again."""
     one, other = (simulated("--seed", 7, "--events", 300, PYTHONHASHSEED=str(n)) for n in (1, 2))
     assert one == other
+
+
+def test_a_run_that_fails_is_shrunk_and_told(tmp_path: Path) -> None:
+    """Exit 1, what came twice, and a story of a few events instead of the fifty that it took."""
+    copy = Copy(ROOT, tmp_path / "copy")
+    name = "a fetch reads the row before it has moved it"
+    words = ("--seed", "0", "--events", "1000")
+    with copy.broken(next(each for each in BREAKS if each.name == name)):
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.simulation", *words],
+            cwd=copy.root, env=copy.environment, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "Repeated(" in done.stdout
+    story = done.stdout.partition("The shortest run that was found has ")[2].splitlines()
+    assert 2 <= int(story[0].split()[0]) <= 10, done.stdout
+    assert re.search(r"start: process \d+ .*1 from \w+", done.stdout)

@@ -77,9 +77,9 @@ class Repeated(AssertionError):
 WEIGHTS = {
     "take": 300, "pass_time": 120, "renew": 50, "start": 70, "kill": 25, "close": 25, "fork": 10,
     "sleep": 5, "beat": 10, "step_wall": 5, "drift": 5, "step_database": 6, "step_redis": 6,
-    "fail_a_call": 30, "deliver": 15, "outage": 4, "end_outages": 12, "flush": 2, "empty": 2,
-    "save_redis": 8, "promote": 4, "switch": 10, "snapshot": 25, "take_over": 12, "lose_rows": 2,
-    "restore": 0.3,
+    "stop_a_clock": 2, "fail_a_call": 30, "deliver": 15, "outage": 4, "end_outages": 12, "flush": 2,
+    "empty": 2, "save_redis": 8, "promote": 4, "switch": 10, "snapshot": 25, "take_over": 12,
+    "lose_rows": 2, "restore": 0.3,
 }  # fmt: skip
 
 
@@ -247,7 +247,7 @@ class Process:
         answer = job()
         if fault == "lost":
             raise unanswered("the answer was lost")
-        return answer
+        return job() if fault == "twice" else answer
 
     def execute_command(self, *words: object) -> Any:
         """As a client of Redis."""
@@ -393,6 +393,10 @@ class World:
     """Events that did something."""
     late: list[Callable[[], Any]] = field(default_factory=list)
     down: set[str] = field(default_factory=set)
+    stopped_us: dict[str, int] = field(default_factory=dict)
+    """By store whose clock stands still: what it shows."""
+    notes: list[str] = field(default_factory=list)
+    """What the last event did."""
     pid: int = 1
 
     def __post_init__(self) -> None:
@@ -412,24 +416,29 @@ class World:
         self.ns += ns
 
     def database_us(self) -> int:
-        now_us = self.ns // 1000 + self.database_offset_us
+        now_us = self.stopped_us.get("database", self.ns // 1000 + self.database_offset_us)
         self.latest_us = max(self.latest_us, now_us)
         return now_us
 
     def redis_us(self) -> int:
-        return self.ns // 1000 + self.redis_offset_us
+        return self.stopped_us.get("redis", self.ns // 1000 + self.redis_offset_us)
 
     # --- running ------------------------------------------------------------------------------
 
     def do(self, event: Event) -> None:
         """Let one event happen, if it can. Raises :class:`Repeated`, and what is no IdgenError."""
         self.chance.seed(event.seed)
+        self.notes = []
         if getattr(self, f"_{event.what}")() is not False:
             self.done[event.what] += 1
 
     def _one(self) -> Process | None:
         awake = [each for each in self.processes if each.asleep_until <= self.ns]
-        return self.chance.choice(awake) if awake else None
+        if not awake:
+            return None
+        chosen = self.chance.choice(awake)
+        self.notes.append(str(chosen))
+        return chosen
 
     @contextmanager
     def as_process(self, process: Process) -> Iterator[None]:
@@ -439,6 +448,7 @@ class World:
             yield
         except IdgenError as error:
             self.errors[type(error).__name__] += 1
+            self.notes.append(f"{type(error).__name__}: {error}")
         finally:
             self.pid = 1
 
@@ -451,6 +461,7 @@ class World:
         process = Process(self, self.numbers)
         process.server = self.chance.randrange(2) if self.chance.random() < 0.1 else 0
         self.processes.append(process)
+        self.notes.append(str(process))
         with self.as_process(process):
             self._taken(process, self.chance.choice(KINDS), 1)
 
@@ -465,6 +476,7 @@ class World:
 
     def _taken(self, process: Process, kind: str, count: int) -> None:
         ids = np.array(process.ids(kind, count), dtype=np.int64)
+        self.notes.append(f"{len(ids):,} from {kind}: {ids[0]} to {ids[-1]}")
         if len(ids) != count:
             raise Repeated(f"I6: {len(ids)} ids instead of {count}")
         if ids[0] <= process.last.get(kind, 0) or (np.diff(ids) <= 0).any():
@@ -581,10 +593,19 @@ class World:
         return True
 
     def _step_database(self) -> None:
+        self.stopped_us.pop("database", None)
         self.database_offset_us += round(self._step_s() * 1e6)
 
     def _step_redis(self) -> None:
+        self.stopped_us.pop("redis", None)
         self.redis_offset_us += round(self._step_s() * 1e6)
+
+    def _stop_a_clock(self) -> None:
+        """It stands still until it is stepped."""
+        if self.chance.random() < 0.5:
+            self.stopped_us["database"] = self.database_us()
+        else:
+            self.stopped_us["redis"] = self.redis_us()
 
     def _step_s(self) -> float:
         span = self.chance.choice((0.1, 1, 20))
@@ -596,7 +617,7 @@ class World:
         process = self._one()
         if process is None:
             return False
-        process.fault = self.chance.choice(("never", "lost", "late"))
+        process.fault = self.chance.choice(("never", "lost", "late", "twice"))
         return True
 
     def _deliver(self) -> bool:
