@@ -109,6 +109,10 @@ inline new_token(it) {
 /* core.lease.is_free; a mark of another generation is void */
 #define IS_FREE (db.token == NONE || now >= db.until || db.generation != db.current)
 
+/* Assumed of a takeover: by SKEW ticks at most, its clock is behind, and windows start ahead of the
+ * time because a worker id was handed on. Nor does the clock go back besides (STEPS_BACK=0): that
+ * both happen is a limit in docs/guarantees.md.
+ */
 #if TAKEOVERS
 #define MAY_LEND (start <= MAX(now, db.fence) || handed_on < SKEW)
 #else
@@ -139,7 +143,7 @@ inline serve(request) {
             db.highest = MAX(db.highest, db.until);
             granted = true;
 #if TAKEOVERS
-            /* See the assumptions below. */
+            /* See MAY_LEND. */
             if
             :: start > MAX(now, db.fence) -> handed_on++
             :: else

@@ -40,7 +40,7 @@ MODELS = (
     Model(
         "leases, progress after a takeover",
         "leases.pml",
-        ("TICKS=4", "WINDOW=1", "TAKEOVERS=1", "PROGRESS"),
+        ("TICKS=4", "WINDOW=1", "STEPS_BACK=0", "TAKEOVERS=1", "HOLDERS=1", "PROGRESS"),
         is_long=True,
     ),
     Model("sub-leases, two holders", "sub_leases.pml", ("TICKS=3", "LOSSES=1"), is_long=True),
