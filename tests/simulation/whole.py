@@ -32,7 +32,7 @@ from django.db.models import F
 from django_idgen.core import book, keeper
 from django_idgen.core.buffered import BufferedGenerator
 from django_idgen.core.clock import Clock
-from django_idgen.core.errors import IdgenError, TimeExhausted
+from django_idgen.core.errors import IdgenError
 from django_idgen.core.events import ignore
 from django_idgen.core.layout import parse_layout
 from django_idgen.core.lease import Namespace
@@ -442,15 +442,10 @@ class World:
 
     @contextmanager
     def as_process(self, process: Process) -> Iterator[None]:
-        """The code that runs now is the process'; nothing but our own errors may come out (I6).
-
-        Nor may a layout's decades be used up, which last longer than any run.
-        """
+        """The code that runs now is the process'; nothing but our own errors may come out (I6)."""
         self.pid = process.pid
         try:
             yield
-        except TimeExhausted:
-            raise
         except IdgenError as error:
             self.errors[type(error).__name__] += 1
             self.notes.append(f"{type(error).__name__}: {error}")

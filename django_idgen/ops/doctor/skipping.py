@@ -190,9 +190,8 @@ class GeneratorSkip:
         # The rule of core.lease.loss_fence, past what another server may have lent.
         space = book.namespace
         longest = max(stored.longest, space.reach_ticks)
-        ahead = space.tick_at(now_us) + max(0, stored.lead - longest)
-        last = max(ahead, space.tick_at(self._until_us)) + space.skew_ticks
-        return max(stored.highest, last) + longest
+        last = space.tick_at(max(now_us, self._until_us)) + space.skew_ticks
+        return max(stored.highest, last + max(0, stored.lead - longest)) + longest
 
     def _describe(self, book: StoredBook) -> str:
         stored = book.read(lead=True)
