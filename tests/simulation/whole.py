@@ -32,7 +32,7 @@ from django.db.models import F
 from django_idgen.core import book, keeper
 from django_idgen.core.buffered import BufferedGenerator
 from django_idgen.core.clock import Clock
-from django_idgen.core.errors import IdgenError
+from django_idgen.core.errors import IdgenError, TimeExhausted
 from django_idgen.core.events import ignore
 from django_idgen.core.layout import parse_layout
 from django_idgen.core.lease import Namespace
@@ -405,8 +405,6 @@ class World:
         self.database_server = 1
         self.snapshots: list[Snapshot] = []
         self.backup: Snapshot | None = None
-        self.latest_us = 0
-        """The latest that the database's clock has shown."""
         self.servers = [RedisModel(self.redis_us) for _ in range(2)]
         self.saved: list[dict[str, Any]] = [{}, {}]
         self._ticks: dict[tuple[str, int], Claims] = defaultdict(Claims)
@@ -416,9 +414,7 @@ class World:
         self.ns += ns
 
     def database_us(self) -> int:
-        now_us = self.stopped_us.get("database", self.ns // 1000 + self.database_offset_us)
-        self.latest_us = max(self.latest_us, now_us)
-        return now_us
+        return self.stopped_us.get("database", self.ns // 1000 + self.database_offset_us)
 
     def redis_us(self) -> int:
         return self.stopped_us.get("redis", self.ns // 1000 + self.redis_offset_us)
@@ -442,10 +438,15 @@ class World:
 
     @contextmanager
     def as_process(self, process: Process) -> Iterator[None]:
-        """The code that runs now is the process'; nothing but our own errors may come out (I6)."""
+        """The code that runs now is the process'; nothing but our own errors may come out (I6).
+
+        Nor may a layout's decades be used up, which last longer than any run.
+        """
         self.pid = process.pid
         try:
             yield
+        except TimeExhausted:
+            raise
         except IdgenError as error:
             self.errors[type(error).__name__] += 1
             self.notes.append(f"{type(error).__name__}: {error}")
@@ -695,8 +696,8 @@ class World:
     def _restore(self) -> bool:
         """A backup is restored as the documentation says: all are stopped, and ids are skipped.
 
-        ``idgen_skip --all --generators --until ... --by ...``: until the latest time that the
-        database or an id has shown, and by what the tags have used since.
+        ``idgen_skip --all --generators --newest ... --by ...``: the time of the newest id, and
+        what the tags have used since.
         """
         if self.backup is None:
             return False
@@ -718,8 +719,8 @@ class World:
             ticks = max(
                 (each.stop for (of, _), each in self._ticks.items() if of == kind), default=0
             )
-            until_us = max(self.latest_us, LAYOUT.epoch_us + ticks * LAYOUT.tick_us)
-            GeneratorSkip(project, Mock(alias=kind), until_us).apply()
+            newest_us = LAYOUT.epoch_us + (ticks - 1) * LAYOUT.tick_us if ticks else None
+            GeneratorSkip(project, Mock(alias=kind), newest_us=newest_us).apply()
         self.pid = 1
         operator.source("pool").clear(TAGS)
         return True

@@ -70,6 +70,11 @@ class Command(BaseCommand):
                 "8601, with its zone); now, if that is later"
             ),
         )
+        parser.add_argument(
+            "--newest",
+            metavar="DATETIME",
+            help="the time in the newest snowflake that you know, if it was ahead of now",
+        )
         parser.add_argument("--dry-run", action="store_true", help="only show what it would do")
         parser.add_argument("--yes", action="store_true", help="don't ask")
 
@@ -87,9 +92,9 @@ class Command(BaseCommand):
     def _skip(self, project: Project, options: dict[str, Any]) -> None:
         distance = {key: options[key] for key in ("by", "to", "past_table", "hours_ago")}
         tags = [TagSkip(project, tag, **distance) for tag in _tags(project, options)]
-        until_us = _until_us(options["until"])
+        times = {f"{name}_us": _time_us(name, options[name]) for name in ("until", "newest")}
         generators = [
-            GeneratorSkip(project, entry, until_us) for entry in _entries(project, options)
+            GeneratorSkip(project, entry, **times) for entry in _entries(project, options)
         ]
         skips: list[GeneratorSkip | TagSkip] = [*tags, *generators]
         for each in skips:
@@ -183,8 +188,9 @@ def _check(options: dict[str, Any]) -> None:
             raise CommandError(f"--{name} must be 1 to 2**63-1, not {value}.")
     if not 0 <= options["hours_ago"] <= 1e6:
         raise CommandError(f"--hours-ago must be 0 to 1000000, not {options['hours_ago']}.")
-    if options["until"] and options["generators"] is None:
-        raise CommandError("--until is for --generators; for tags see --hours-ago.")
+    for name in ("until", "newest"):
+        if options[name] and options["generators"] is None:
+            raise CommandError(f"--{name} is for --generators; for tags see --hours-ago.")
 
 
 def _tags(project: Project, options: dict[str, Any]) -> list[str]:
@@ -238,13 +244,13 @@ def _by_hand(entry: TagGeneratorSettings) -> str:
     )
 
 
-def _until_us(text: str | None) -> int | None:
+def _time_us(name: str, text: str | None) -> int | None:
     if not text:
         return None
     with suppress(ValueError):
-        until = datetime.fromisoformat(text.replace(" UTC", "Z"))  # or as this command prints it
-        if is_aware(until):
-            return unix_us(until)
+        time = datetime.fromisoformat(text.replace(" UTC", "Z"))  # or as our commands print it
+        if is_aware(time):
+            return unix_us(time)
     raise CommandError(
-        f"--until must be a time such as 2026-05-01T12:00:00Z, with its zone, not {text!r}."
+        f"--{name} must be a time such as 2026-05-01T12:00:00Z, with its zone, not {text!r}."
     )

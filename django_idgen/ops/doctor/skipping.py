@@ -140,12 +140,21 @@ class GeneratorSkip:
     """A new generation of a generator's namespace.
 
     ``until_us``: until when another server may have lent, µs since 1970; at least until now.
+    ``newest_us``: the time in the newest id that is known, µs since 1970; it may be ahead of now.
     Raises :class:`ConfigurationError` if the settings differ from what is stored.
     """
 
-    def __init__(self, project: Project, entry: GeneratorSettings, until_us: int | None) -> None:
+    def __init__(
+        self,
+        project: Project,
+        entry: GeneratorSettings,
+        *,
+        until_us: int | None = None,
+        newest_us: int | None = None,
+    ) -> None:
         self._project = project
         self._until_us = until_us or 0
+        self._newest_us = newest_us or 0
         self.entry = entry
         self.book = project.book(entry)
         if self.book and (stored := self.book.read()):
@@ -191,7 +200,9 @@ class GeneratorSkip:
         space = book.namespace
         longest = max(stored.longest, space.reach_ticks)
         last = space.tick_at(max(now_us, self._until_us)) + space.skew_ticks
-        return max(stored.highest, last + max(0, stored.lead - longest)) + longest
+        # How far ids ran ahead of now: by the stored marks, or by an id that those may lack.
+        newest = space.tick_at(max(now_us, self._newest_us)) - space.tick_at(now_us)
+        return max(stored.highest, last + max(newest, stored.lead - longest)) + longest
 
     def _describe(self, book: StoredBook) -> str:
         stored = book.read(lead=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,11 @@ def skip(*tags: str, **options: Any) -> str:
     out = StringIO()
     call_command("idgen_skip", *tags, stdout=out, **options)
     return out.getvalue()
+
+
+def decoded(time: datetime) -> str:
+    """A time as ``idgen_decode`` shows it."""
+    return f"{time:%Y-%m-%d %H:%M:%S}.{time.microsecond // 1000:03d} UTC"
 
 
 def not_while_others_run(only: str, **options: Any) -> str:
@@ -580,6 +586,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"generators": [], "until": "noon"}, "with its zone"),
     ({"generators": [], "until": "2026-01-01T00:00"}, "with its zone"),
     ({"tags": ["a"], "until": "2026-01-01T00:00Z"}, "--hours-ago"),
+    ({"generators": [], "newest": "noon"}, "--newest must be a time"),
+    ({"tags": ["a"], "newest": "2026-01-01T00:00Z"}, "--newest is for"),
 ]
 
 
@@ -670,6 +678,37 @@ def test_until_reaches_further(postgres: str) -> None:
             generators.close()
     assert years[0] == 2040
     assert years[1] > 2041  # the other server may be as far ahead of the time as this one
+
+
+def test_restores_in_a_row_add_up(postgres: str) -> None:
+    """I1: each skips past the newest id, though the backup knows of none that ran years ahead.
+
+    None doubles how far ids run ahead, whether the backup knows it or not. A server that goes on
+    until a later time is as far ahead of that time.
+    """
+    setting = dense(on_database(postgres, workers=[0, 2]), **FAR)
+
+    def newest() -> Any:
+        """The time of a new id, in a new process."""
+        generators.close()
+        number = generators["default"].next_id()
+        return generators["default"].layout.unpack(number).created  # type: ignore[attr-defined]
+
+    with override_settings(IDGEN=setting):
+        newest()
+        kept = backup(postgres)
+        skip(generators=[], yes=True, until=YEARS_AHEAD)
+        found = [newest()]
+        for knows_it in (False, True, True, False):
+            restore(postgres, backup(postgres) if knows_it else kept)
+            skip(generators=[], yes=True, newest=decoded(found[-1]))
+            found.append(newest())
+        skip(generators=[], yes=True, newest=decoded(found[-1]), until="2041-01-01T00:00:00Z")
+        last = newest()
+    assert sorted(set(found)) == found
+    assert {each.year for each in found} == {2040}
+    ahead = found[-1] - datetime.now(UTC)
+    assert last > datetime(2041, 1, 1, tzinfo=UTC) + ahead
 
 
 @pytest.mark.django_db
