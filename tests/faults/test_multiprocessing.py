@@ -205,7 +205,8 @@ def test_forks_while_threads_are_busy(site: Site) -> None:
     with site.python(PREPARE + STORM.format(rounds=rounds)) as parent:
         assert parent.finish() == 0, parent.output
     assert_no_repeats(site.recorded())
-    assert len({entry["pid"] for entry in site.recorded()}) == 3 * rounds + 1
+    # By what the children took, for a system that starts many processes uses their numbers again.
+    assert sum(len(entry["ids"]) == 3 for entry in site.recorded()) == 3 * rounds
 
 
 FIRST_USE = """
