@@ -8,9 +8,16 @@ from typing import Any
 
 import pytest
 
+from django_idgen.testing.contracts import LeaseContract, SourceContract
 from tests.conftest import SERVERS, _empty_database
 from tests.places import empty_sqlite, make_tables
 from tests.servers import fast_directory
+from tests.tiers import LONG
+
+LeaseContract.preload = ("tests.contracts.elsewhere",)
+if LONG:
+    LeaseContract.effort = SourceContract.effort = 10
+    LeaseContract.acquirers = SourceContract.fetchers = 64
 
 
 @pytest.fixture(scope="class")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import django
 from django.apps import apps
 
@@ -13,15 +11,14 @@ if not apps.ready:
 from django.conf import settings
 from django.db import connections
 
-from django_idgen.core.errors import NoFreeWorker
-from django_idgen.core.lease import Lease, Namespace
+from django_idgen.core.lease import Namespace
 from django_idgen.core.registry import Registry
 from django_idgen.leases.http import HttpLeases
 from django_idgen.leases.redis.registry import RedisLeases
 from django_idgen.leases.zookeeper import ZooKeeperLeases
 from tests.leases.server.shop import ServerLeases
 
-from .lenders import PATIENT
+from .places import PATIENT
 
 
 def server_leases(alias: str, database: str, namespace: Namespace) -> Registry:
@@ -55,20 +52,3 @@ def http_leases(url: str, generator: str, token: str, namespace: Namespace) -> R
         timeout=PATIENT,
         connect_timeout=PATIENT,
     )
-
-
-def churn(job: tuple[Callable[[], Registry], str]) -> list[tuple[Lease, int | None]]:
-    """In a process of its own: grants, each with its last tick if given back."""
-    make, holder = job
-    registry = make()
-    granted: list[tuple[Lease, int | None]] = []
-    for number in range(6):
-        try:
-            lease = registry.acquire(holder=holder).lease
-        except NoFreeWorker:
-            continue
-        last = lease.start + number
-        registry.release(lease, last_tick=last)
-        granted.append((lease, last))
-    registry.close()
-    return granted

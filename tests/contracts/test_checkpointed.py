@@ -31,14 +31,13 @@ from django_idgen.core.registry import Registry
 from django_idgen.db.connection import OwnConnection
 from django_idgen.leases.checkpointed import CheckpointedLeases
 from django_idgen.leases.memory import MemoryLeases, MemoryMarks
+from django_idgen.testing.contracts import NAMESPACE, WINDOW, DrivenTime, LeaseContract, Lender
 from tests import warm
 from tests.leases.server.shop import ServerLeases
 from tests.places import make_tables
 from tests.segment_tools import in_child
 from tests.servers import fast_directory
 
-from .lease_contract import LeaseContract
-from .lenders import NAMESPACE, WINDOW, DrivenTime, Lender
 from .test_memory import MemoryLender
 
 MS = 1_000_000

@@ -12,10 +12,10 @@ from django_idgen.core.errors import LeaseLost, NoFreeWorker
 from django_idgen.core.inspection import WorkerState, drawn
 from django_idgen.leases.disposable import DisposableLeases, machine_type
 from django_idgen.models import NamespaceRecord, WorkerLease
+from django_idgen.testing.contracts import NAMESPACE, WINDOW, WORKERS, LeaseContract, Lender
+from django_idgen.testing.contracts.lenders import HOUR_US
 from tests.places import make_tables
 
-from .lease_contract import LeaseContract
-from .lenders import HOUR_US, NAMESPACE, WINDOW, WORKERS, Lender
 from .test_memory import MemoryLender
 from .test_server import ServerLender
 

@@ -17,10 +17,9 @@ from django_idgen.core.segment import STEP, Demand, Segment
 from django_idgen.core.source import Source
 from django_idgen.sources import file as file_source
 from django_idgen.sources.file import LOSS_SKIP, FileSource
+from django_idgen.testing.contracts import Shop, SourceContract, check_disjoint
 from tests import warm
 from tests.servers import fast_directory
-
-from .source_contract import Shop, SourceContract, check_disjoint
 
 ROOT = Path(__file__).parents[2]
 

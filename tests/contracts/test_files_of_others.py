@@ -19,8 +19,7 @@ from django_idgen.leases.memory import MemoryLeases
 from django_idgen.leases.static import StaticLeases
 from django_idgen.sources import file
 from django_idgen.sources.file import FileSource
-
-from .lenders import NAMESPACE
+from django_idgen.testing.contracts import NAMESPACE
 
 
 @dataclass

@@ -22,13 +22,12 @@ from django_idgen.rest import lending
 from django_idgen.rest.lending import Lending
 from django_idgen.sources.database import DatabaseSource
 from django_idgen.sources.http import HttpSource
+from django_idgen.testing.contracts import LeaseContract, Lender, Shop, SourceContract
 from tests.remote.service import SECRET, service
 from tests.tiers import LONG
 
 from .elsewhere import http_leases
-from .lease_contract import LeaseContract, on
-from .lenders import PATIENT, Lender
-from .source_contract import Shop, SourceContract
+from .places import PATIENT, on
 from .test_server import ServerLender, ServerShop
 
 GENERATORS = 8

@@ -10,10 +10,7 @@ from django_idgen.core.segment import check_step
 from django_idgen.core.source import Source
 from django_idgen.leases.memory import MemoryLeases, MemoryMarks
 from django_idgen.sources.memory import MemorySource
-
-from .lease_contract import LeaseContract
-from .lenders import Lender
-from .source_contract import Shop, SourceContract
+from django_idgen.testing.contracts import LeaseContract, Lender, Shop, SourceContract
 
 
 class MemoryLender(Lender):

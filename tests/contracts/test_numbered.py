@@ -13,9 +13,8 @@ from django_idgen.core.errors import ConfigurationError
 from django_idgen.core.options import numbered_worker
 from django_idgen.leases.database import DatabaseLeases
 from django_idgen.leases.static import StaticLeases
+from django_idgen.testing.contracts import NAMESPACE
 from tests.places import make_tables
-
-from .lenders import NAMESPACE
 
 EIGHT = range(8, 16)
 

@@ -9,8 +9,7 @@ from django_idgen.core.registry import Registry
 from django_idgen.leases.redis.registry import RedisLeases
 from tests.simulation.redis_model import RedisModel
 
-from .lease_contract import on
-from .lenders import PATIENT
+from .places import PATIENT, on
 from .test_rooted import RootedContract, RootedLender
 
 

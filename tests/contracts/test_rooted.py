@@ -13,13 +13,13 @@ from django_idgen.db.connection import Place, place_of
 from django_idgen.db.redis_client import raw_client
 from django_idgen.leases.redis.registry import RedisLeases
 from django_idgen.leases.zookeeper import ZooKeeperLeases
+from django_idgen.testing.contracts import LeaseContract, Lender
 from tests import servers
 from tests.tiers import long
 from tests.zookeeper_servers import ZooKeeper
 
 from .elsewhere import redis_leases, zookeeper_leases
-from .lease_contract import LeaseContract, on
-from .lenders import PATIENT, Lender, shared_name
+from .places import PATIENT, on, shared_name
 
 
 class RootedLender(Lender):

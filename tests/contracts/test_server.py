@@ -24,13 +24,19 @@ from django_idgen.db.redis_client import raw_client
 from django_idgen.models import Installation, LeafAlloc, NamespaceRecord, WorkerLease
 from django_idgen.sources.redis_incr import RedisIncrSource
 from django_idgen.sources.server import FAILOVER_SKIP, ServerSource
+from django_idgen.testing.contracts import (
+    WORKERS,
+    FloorContract,
+    LeaseContract,
+    Lender,
+    Shop,
+    SourceContract,
+)
 from tests.leases.server.shop import ServerLeases
 from tests.sources.pool.shop import OwnedSource, pool
 
 from .elsewhere import server_leases
-from .lease_contract import LeaseContract, on
-from .lenders import PATIENT, WORKERS, Lender
-from .source_contract import FloorContract, Shop, SourceContract
+from .places import PATIENT, on
 
 T = TypeVar("T")
 CONNECTIONS = 6

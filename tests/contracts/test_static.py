@@ -28,9 +28,8 @@ from django_idgen.core.errors import (
 from django_idgen.core.lease import Namespace
 from django_idgen.core.registry import Registry
 from django_idgen.leases.static import StaticLeases
-
-from .lease_contract import LeaseContract
-from .lenders import NAMESPACE, START_US, WINDOW, WORKERS, Lender
+from django_idgen.testing.contracts import NAMESPACE, WINDOW, WORKERS, LeaseContract, Lender
+from django_idgen.testing.contracts.lenders import START_US
 
 
 class StaticLender(Lender):

@@ -6,22 +6,21 @@ import threading
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
+from typing import TypeVar
 
-from django.db import connections
+from ...core.errors import NoFreeWorker
+from ...core.lease import Lease, Namespace
+from ...core.registry import Registry
 
-from django_idgen.core.lease import Lease, Namespace
-from django_idgen.core.registry import Registry
-from django_idgen.db.connection import Place, place_of
-
+T = TypeVar("T")
 EPOCH_US = 1_735_689_600_000_000
 START_US = EPOCH_US + 10**12
 HOUR_US = 3_600_000_000
 WINDOW = 1000
 WORKERS = 4
-PATIENT = 60.0
-"""Seconds for an answer on a loaded machine, where its absence is not the matter."""
 
 NAMESPACE = Namespace(
     name="contract",
@@ -101,13 +100,6 @@ class Lender(ABC):
             made.close()
 
 
-def shared_name(database: str) -> str:
-    """The name of ``database`` for another process. Raises :class:`NotImplementedError`."""
-    if place_of(database) is Place.MEMORY:
-        raise NotImplementedError
-    return str(connections.settings[database]["NAME"])
-
-
 class Claims:
     """Every tick that a holder may stamp, by worker id; two claims never overlap (I1)."""
 
@@ -138,3 +130,32 @@ class Claims:
         return max(
             (end for claims in self._claims.values() for _, end in claims.values()), default=0
         )
+
+
+def at_once(count: int, job: Callable[[int], T]) -> list[T]:
+    """The results of ``job(0)`` to ``job(count - 1)``, each in a thread, let go together."""
+    barrier = threading.Barrier(count)
+
+    def run(number: int) -> T:
+        barrier.wait()
+        return job(number)
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(run, range(count)))
+
+
+def churn(job: tuple[Callable[[], Registry], str]) -> list[tuple[Lease, int | None]]:
+    """In a process of its own: grants, each with its last tick if given back."""
+    make, holder = job
+    registry = make()
+    granted: list[tuple[Lease, int | None]] = []
+    for number in range(6):
+        try:
+            lease = registry.acquire(holder=holder).lease
+        except NoFreeWorker:
+            continue
+        last = lease.start + number
+        registry.release(lease, last_tick=last)
+        granted.append((lease, last))
+    registry.close()
+    return granted

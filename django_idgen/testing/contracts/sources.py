@@ -12,11 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from django_idgen.core.errors import ConfigurationError, InvalidTag, SegmentExhausted
-from django_idgen.core.segment import LONGEST_STEP, MAX_ID, MAX_STEP, Demand, Segment
-from django_idgen.core.source import Source
-from tests.server_tools import at_once
-from tests.tiers import LONG, examples
+from ...core.errors import ConfigurationError, InvalidTag, SegmentExhausted
+from ...core.segment import LONGEST_STEP, MAX_ID, MAX_STEP, Demand, Segment
+from ...core.source import Source
+from .lenders import at_once
 
 DEFAULT_STEP = 10
 
@@ -119,7 +118,10 @@ class SourceContract(FloorContract):
     """Subclass it, name it ``Test...``, and say what it :attr:`fetches_from`."""
 
     examples = 20
-    fetchers = 64 if LONG else 16
+    """Random histories to try, :attr:`effort` times as many."""
+    effort = 1
+    fetchers = 16
+    """Threads that fetch at once."""
 
     def test_a_new_tag_starts_at_one(self, shop: Shop) -> None:
         """The first segment of a tag is 1 to its step, the next one follows at once."""
@@ -284,7 +286,7 @@ class SourceContract(FloorContract):
         """Over random steps, floors and deletions a process' own segments only rise."""
 
         @settings(
-            max_examples=examples(self.examples),
+            max_examples=self.examples * self.effort,
             deadline=None,
             suppress_health_check=list(HealthCheck),
         )

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from django_idgen.core.errors import LeaseLost, NotSeenFromHere
-from django_idgen.core.inspection import WorkerEntry, WorkerMap, WorkerState, drawn
-from django_idgen.core.lease import Lease
-from django_idgen.core.registry import Registry
-
+from ...core.errors import LeaseLost, NotSeenFromHere
+from ...core.inspection import WorkerEntry, WorkerMap, WorkerState, drawn
+from ...core.lease import Lease
+from ...core.registry import Registry
 from .lenders import WINDOW, WORKERS, Claims, Lender
 
 
-class OversightContract:
+class InspectionContract:
     """A part of :class:`LeaseContract`."""
 
     frees_by_hand = True
     """Whether a worker id can be freed by hand: not where the kernel has it locked."""
+    shortens_windows: bool
     measures_clocks = False
     """Whether its clock is another than its holders'."""
 
@@ -123,7 +123,9 @@ class OversightContract:
         again = [lender.registry().acquire(holder=f"h{n}").lease for n in range(WORKERS)]
         assert [each.start for each in again if each.worker == lease.worker] == [lease.until]
 
-    def test_what_nobody_has_can_t_be_freed(self, lender: Lender, registry: Registry) -> None:
+    def test_a_worker_id_without_a_holder_can_t_be_freed(
+        self, lender: Lender, registry: Registry
+    ) -> None:
         """Neither one that was never lent nor one that was given back."""
         if self.frees_by_hand:
             assert lender.free(0) is False

@@ -10,10 +10,9 @@ from typing import ClassVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from django_idgen.core.errors import LeaseLost, NoFreeWorker, NotSeenFromHere
-from django_idgen.core.lease import Lease
-from django_idgen.core.registry import Registry
-
+from ...core.errors import LeaseLost, NoFreeWorker, NotSeenFromHere
+from ...core.lease import Lease
+from ...core.registry import Registry
 from .lenders import HOUR_US, WINDOW, WORKERS, Claims, Lender
 
 PICK = st.integers(min_value=0, max_value=10**6)

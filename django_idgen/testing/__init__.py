@@ -24,13 +24,13 @@ from unittest import TestCase
 from django.conf import settings
 from django.test import override_settings
 
-from .core.errors import IdgenError, InvalidId
-from .core.generator import Generator
-from .core.layout import BitLayout
-from .core.segment import MAX_ID, check_tag
-from .leases.memory import MemoryLeases, MemoryMarks
-from .process.maps import generators, segments
-from .settings.config import DEFAULT_ALIAS, LEASE_OPTIONS, SettingsError, read_settings
+from ..core.errors import IdgenError, InvalidId
+from ..core.generator import Generator
+from ..core.layout import BitLayout
+from ..core.segment import MAX_ID, check_tag
+from ..leases.memory import MemoryLeases, MemoryMarks
+from ..process.maps import generators, segments
+from ..settings.config import DEFAULT_ALIAS, LEASE_OPTIONS, SettingsError, read_settings
 
 if TYPE_CHECKING:
     from types import TracebackType

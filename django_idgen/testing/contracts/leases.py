@@ -11,13 +11,15 @@ import multiprocessing
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from django_idgen.core.errors import (
+from ...core.clock import SYSTEM_CLOCK
+from ...core.errors import (
     ClockBeforeEpoch,
     LeaseError,
     LeaseLost,
@@ -26,24 +28,24 @@ from django_idgen.core.errors import (
     TimeExhausted,
     TooFarAhead,
 )
-from django_idgen.core.lease import Lease
-from django_idgen.core.registry import Registry
-from tests.server_tools import at_once as in_threads
-from tests.tiers import LONG, examples
+from ...core.lease import Grant, Lease
+from ...core.registry import Registry
+from .histories import machine_for
+from .inspection import InspectionContract
+from .lenders import (
+    EPOCH_US,
+    HOUR_US,
+    NAMESPACE,
+    WINDOW,
+    WORKERS,
+    Claims,
+    Lender,
+    at_once,
+    churn,
+)
 
-from . import elsewhere
-from .lease_histories import machine_for
-from .lenders import EPOCH_US, HOUR_US, NAMESPACE, WINDOW, WORKERS, Claims, Lender
-from .oversight_contract import OversightContract
 
-
-def on(*kinds: Any) -> Callable[[type], type]:
-    """The tests of a class have a ``database`` of each of ``kinds``, which they share."""
-    each = pytest.mark.parametrize("database", kinds, indirect=True, scope="class")
-    return lambda kept: each(pytest.mark.usefixtures("database")(kept))
-
-
-class LeaseContract(OversightContract):
+class LeaseContract(InspectionContract):
     """Subclass it, name it ``Test...``, and say what it :attr:`lends` by."""
 
     lends: Callable[..., Lender]
@@ -58,8 +60,12 @@ class LeaseContract(OversightContract):
     shortens_windows = True
     """Whether a release frees what its holder has not loaded; false where a client says so."""
     examples = 20
-    """Random histories to try."""
-    acquirers = 64 if LONG else 16
+    """Random histories to try, :attr:`effort` times as many."""
+    effort = 1
+    acquirers = 16
+    """Threads that lend at once."""
+    preload: tuple[str, ...] = ()
+    """Modules to import before processes are forked."""
 
     @contextmanager
     def new_lender(self) -> Iterator[Lender]:
@@ -91,11 +97,29 @@ class LeaseContract(OversightContract):
         assert grant.lease.worker in lender.namespace.workers
         assert grant.lease.namespace == lender.namespace.name
         assert grant.reading.registry_us == lender.time.now_us
-        assert grant.reading.sent_ns <= grant.reading.received_ns
+
+    def test_the_clock_is_read_during_the_request(self, lender: Lender, registry: Registry) -> None:
+        """A reading that is older, such as one kept from before, would let stamps fall behind.
+
+        The holder adds its own monotonic clock to it, from the moments that the reading names.
+        """
+
+        def check(ask: Callable[[], Grant]) -> Lease:
+            lender.time.pass_ticks(10)
+            asked_ns = SYSTEM_CLOCK.elapsed_ns()
+            grant = ask()
+            reading = grant.reading
+            assert asked_ns <= reading.sent_ns <= reading.received_ns <= SYSTEM_CLOCK.elapsed_ns()
+            assert reading.registry_us == lender.time.now_us
+            return grant.lease
+
+        lease = check(partial(registry.acquire, holder="a"))
+        for _ in range(2):
+            lease = check(partial(registry.renew, lease, last_tick=lease.start))
 
     def test_as_many_holders_as_worker_ids_and_no_more(self, lender: Lender) -> None:
         """Hazard 3: concurrent holders get exactly all worker ids; one more gets an error."""
-        got = in_threads(WORKERS, lambda n: lender.registry().acquire(holder=f"h{n}").lease.worker)
+        got = at_once(WORKERS, lambda n: lender.registry().acquire(holder=f"h{n}").lease.worker)
         assert sorted(got) == list(range(WORKERS))
         with pytest.raises(NoFreeWorker, match=f"All {WORKERS} worker ids") as caught:
             lender.registry().acquire(holder="late")
@@ -132,9 +156,9 @@ class LeaseContract(OversightContract):
             assert lender.registry().acquire(holder=after[n]).lease.worker == leases[n].worker
 
     def test_a_window_is_its_holders_until_its_last_tick(self, lender: Lender) -> None:
-        """Nobody takes a worker id over before the window is over, not by one tick.
+        """No other holder gets a worker id before the window is over, not by one tick.
 
-        Nor one whose grant nobody heard of: the registry can't know.
+        Nor one whose grant was lost on the way: the registry can't know.
         """
         for n in range(WORKERS):
             lender.registry().acquire(holder=f"h{n}")
@@ -312,7 +336,7 @@ class LeaseContract(OversightContract):
         assert taken.start >= lease.until
 
     def test_a_renewal_of_its_own_counts_as_seen(self, lender: Lender) -> None:
-        """Who renews by itself is looked after from then on."""
+        """A holder that renews is looked after from then on."""
         holder = lender.registry()
         lease = holder.acquire(holder="a").lease
         lender.time.pass_ticks(WINDOW // 2)
@@ -577,7 +601,7 @@ class LeaseContract(OversightContract):
                 granted += churn_once(lender.registry(), claims, f"h{number}")
             return granted
 
-        assert sum(in_threads(self.acquirers, churn)) >= WORKERS
+        assert sum(at_once(self.acquirers, churn)) >= WORKERS
         claims.check()
 
     def test_windows_never_overlap_between_processes(self, lender: Lender) -> None:
@@ -596,10 +620,10 @@ class LeaseContract(OversightContract):
 
     def _processes(self, lender: Lender) -> list[tuple[Lease, int | None]]:
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload([elsewhere.__name__])
+        context.set_forkserver_preload([*self.preload])
         make = lender.elsewhere(lender.namespace)
         with context.Pool(3) as pool:
-            found = pool.map(elsewhere.churn, [(make, f"p{n}") for n in range(6)], chunksize=1)
+            found = pool.map(churn, [(make, f"p{n}") for n in range(6)], chunksize=1)
         granted = [entry for each in found for entry in each]
         assert len(granted) >= WORKERS
         return granted
@@ -610,7 +634,7 @@ class LeaseContract(OversightContract):
         run_state_machine_as_test(
             machine_for(self.new_lender),
             settings=settings(
-                max_examples=examples(self.examples),
+                max_examples=self.examples * self.effort,
                 stateful_step_count=30,
                 deadline=None,
                 suppress_health_check=list(HealthCheck),
@@ -621,12 +645,13 @@ class LeaseContract(OversightContract):
 def altered_leases(lease: Lease, other: Lease) -> list[Lease]:
     """``lease`` with one field changed at a time, in each direction."""
     numbers = (-1, 0, 2**31, 2**41, 2**64)
+    changes: list[dict[str, Any]] = [
+        {name: value}
+        for name in ("worker", "start", "until", "generation")
+        for value in (getattr(lease, name) - 1, getattr(lease, name) + 1, *numbers)
+    ]
     return [
-        *(
-            replace(lease, **{name: value})
-            for name in ("worker", "start", "until", "generation")
-            for value in (getattr(lease, name) - 1, getattr(lease, name) + 1, *numbers)
-        ),
+        *(replace(lease, **change) for change in changes),
         *(replace(lease, token=token) for token in ("", "0" * 32, other.token, lease.token[:-1])),
         replace(lease, worker=other.worker),
         replace(other, token=lease.token),
