@@ -12,7 +12,8 @@ These signs show that a namespace has lost something:
 * another server of the database, since a replica may have missed the last windows.
 
 Then a new *generation* begins: all older tokens are void, and it lends no tick below its fence
-(rule L7).
+(rule L7). The eras, with what was claimed of the past, may be lost, too. So no tick below the fence
+can be claimed from then on, with any worker id.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from random import SystemRandom
 from typing import Any
@@ -42,7 +44,17 @@ from .lease import (
     new_token,
     soon,
 )
-from .stored import Change, Stored, Successor, era_words, eras_from
+from .stored import (
+    Change,
+    Claim,
+    Era,
+    Stored,
+    Successor,
+    era_words,
+    eras_from,
+    latest_eras,
+    layout_of,
+)
 
 RANDOM_TRIES = 10
 PREVIOUS_LIMIT = 64
@@ -327,8 +339,7 @@ def extend_seen(book: Book, namespace: Namespace, *, idle_after: float) -> int:
     found, record = _looked_at(book, namespace)
     if not record.workers_made:
         return 0  # a scheduler must not make its settings final
-    if record != found:
-        book.save_record(record)
+    _save_opened(book, found, record)
     now_us = book.reading.registry_us
     count, highest = book.extend_seen(
         namespace,
@@ -483,9 +494,28 @@ def opened_record(book: Book, namespace: Namespace) -> Record:
     one and the book is not :attr:`~Book.thorough`.
     """
     found, record = _looked_at(book, namespace)
+    _save_opened(book, found, record)
+    return record
+
+
+def _save_opened(book: Book, found: Record | None, record: Record) -> None:
+    begins = found is None or record.generation != found.generation
+    if begins and record.fence:  # a new namespace has none: it has lost nothing
+        _close_past(book, record)
     if record != found:
         book.save_record(record)
-    return record
+
+
+def _close_past(book: Book, record: Record) -> None:
+    """Let no tick below the fence be claimed any more: see :func:`claim`."""
+    with suppress(LayoutError):  # what can't be read refuses all claims
+        layout = layout_of(parsed_fingerprint(record.fingerprint))
+        closing = Era(layout, range(len(layout.workers)), record.fence, closes=True)
+        _save_eras(book, (*eras_from(book.eras()), closing))
+
+
+def _save_eras(book: Book, eras: Iterable[Era]) -> None:
+    book.save_eras([era_words(each) for each in latest_eras(eras)])
 
 
 def _looked_at(book: Book, namespace: Namespace) -> tuple[Record | None, Record]:
@@ -629,8 +659,23 @@ def rewrite(book: Book, namespace: Namespace, change: Change) -> Stored:
         incarnation="",
     )
     book.save_record(record)
-    book.save_eras([era_words(era) for era in successor.eras])
+    _save_eras(book, successor.eras)
     return stored_of(book, record)
+
+
+def claim(book: Book, namespace: Namespace, take: Claim) -> Era:
+    """Take ticks of the past with a worker id that is not lent, for ids of old rows.
+
+    The era that ``take`` returns is stored like one that is over, so each later claim, and each
+    change of the settings, begins past its ids. A claim that comes after a loss finds the past
+    closed. Raises as :func:`opened_record`, and what ``take`` raises.
+    """
+    if not book.thorough:
+        raise LookCloser
+    stored = stored_of(book, opened_record(book, namespace))
+    era = take(stored, book.reading.registry_us)
+    _save_eras(book, (*stored.eras, era))
+    return era
 
 
 def _reset_marks(book: Book, successor: Successor) -> None:

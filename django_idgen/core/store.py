@@ -10,7 +10,7 @@ from . import book as rules
 from .book import Book, Record
 from .clock import Clock, Reading
 from .lease import LONGEST_HOLDER, Grant, Lease, Namespace
-from .stored import Change, Stored, namespace_of
+from .stored import Change, Claim, Era, Stored, namespace_of
 
 T = TypeVar("T")
 
@@ -150,10 +150,23 @@ class StoredBook:
         :class:`RegistryUnavailable` (it may be done), and :class:`NamespaceMismatch` if another
         process changed it first.
         """
-        space = self._as_stored(self._store.read(lambda book: book.record()))
+        space = self._reaching(self._as_stored(self._store.read(lambda book: book.record())))
         stored = self._store.rewrite(lambda book: rules.rewrite(book, space, change))
         self._store.changed()
         return stored
+
+    def claim(self, take: Claim) -> Era:
+        """Take ticks of the past in one transaction: see :func:`.book.claim`.
+
+        Raises what ``take`` raises, :class:`RegistryUnavailable` (it may be done), and
+        :class:`NamespaceMismatch`.
+        """
+        space = self._reaching(self.namespace)
+        return self._store.run(lambda book: rules.claim(book, space, take))
+
+    def _reaching(self, namespace: Namespace) -> Namespace:
+        """``namespace`` with the largest window to reckon with where a call mends a loss."""
+        return namespace
 
     def installation(self) -> str:
         """The installation's identity, the same in all replicas; empty if it has none."""

@@ -22,11 +22,17 @@ _DAY_US = 86_400_000_000
 
 @dataclass(frozen=True, slots=True)
 class Era:
-    """What was lent under one set of settings: only ticks of ``layout`` below ``until``."""
+    """What was made under one set of settings: only ticks of ``layout`` below ``until``.
+
+    It was lent, or made for old rows with a worker id that is not lent (:func:`.book.claim`).
+    """
 
     layout: BitLayout
     workers: range
     until: int
+    closes: bool = False
+    """Whether it stands for what a loss may have forgotten. It bounds claims, and nothing else:
+    leases have the fence of the loss."""
 
     @property
     def highest(self) -> int:
@@ -88,6 +94,37 @@ def _past(layout: BitLayout, workers: range, era: Era) -> int:
     return max(0, -(-missing >> layout.time_shift))
 
 
+def unused_from(stored: Stored, workers: range) -> dict[int, int]:
+    """For each of ``workers`` the first tick from which nothing known has made an id with it.
+
+    A worker id that has no such tick is left out. The book knows what its own registry lends and
+    has lent under earlier settings, what was claimed, and what a loss has closed. It does not know
+    what another registry has lent before it, nor ids of degraded processes.
+    """
+    now = stored.era
+    left = dict.fromkeys(workers, 0)
+    for era in (*stored.eras, now):
+        concerned = workers
+        if era.layout.fields == now.layout.fields:
+            first, end = era.workers.start, era.workers.stop
+            concerned = range(max(workers.start, first), min(workers.stop, end))
+        for worker in concerned:
+            past = _past(now.layout, range(worker, worker + 1), era)
+            left[worker] = max(left[worker], past)
+    return {worker: tick for worker, tick in left.items() if tick < now.layout.max_ticks}
+
+
+def latest_eras(eras: Iterable[Era]) -> tuple[Era, ...]:
+    """One era for each layout and range of worker ids, with the latest end."""
+    latest: dict[tuple[object, ...], Era] = {}
+    for era in eras:
+        key = (era.layout, era.workers, era.closes)
+        known = latest.get(key)
+        if era.until > 0 and (known is None or known.until < era.until):
+            latest[key] = era
+    return tuple(latest.values())
+
+
 def epoch_for(layout: BitLayout, tick: int, now_us: int) -> BitLayout | None:
     """``layout`` with the latest epoch, at midnight, for which ``tick`` is past at ``now_us``.
 
@@ -137,7 +174,7 @@ class Stored:
     longest: int
     """The largest window to reckon with."""
     eras: tuple[Era, ...] = ()
-    """What was lent under earlier layouts."""
+    """What was lent under earlier settings, what was claimed, and what a loss has closed."""
     lead: int = 0
     """How far any window ended past the time when its holder was last seen; 0 if unknown."""
 
@@ -171,6 +208,10 @@ class Successor:
         return self.moved or self.lowered
 
 
+Claim = Callable[[Stored, int], Era]
+"""Returns what it takes, given the stored content and the registry's time (µs since 1970).
+
+A transaction calls it again when it is retried. If it raises, nothing is taken."""
 Change = Callable[[Stored, int], Successor]
 """Returns the new content, given the stored one and the registry's time (µs since 1970).
 
@@ -180,13 +221,16 @@ A transaction calls it again when it is retried. If it raises, the transaction i
 def era_words(era: Era) -> dict[str, Any]:
     """An era as JSON values."""
     workers = [era.workers.start, era.workers.stop]
-    return {**era.layout.fingerprint(), "workers": workers, "until": era.until}
+    words: dict[str, Any] = {**era.layout.fingerprint(), "workers": workers, "until": era.until}
+    return {**words, "closes": True} if era.closes else words
 
 
 def eras_from(words: object) -> tuple[Era, ...]:
     """The eras of :func:`era_words`. Raises :class:`LayoutError` if one can't be read."""
     found = words if isinstance(words, list) else []
-    return tuple(era_of(each, int(each["until"])) for each in found)
+    return tuple(
+        replace(era_of(each, int(each["until"])), closes=bool(each.get("closes"))) for each in found
+    )
 
 
 def with_highest(stored: Stored, highest: int) -> Stored:

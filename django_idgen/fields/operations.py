@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -16,10 +17,15 @@ from django.db.migrations.operations.base import Operation, OperationCategory
 from django.db.migrations.state import ProjectState as State
 
 from ..core.errors import ConfigurationError, IdgenError
+from ..core.segment import MAX_ID
 from .base import GeneratedOnSave
 
+logger = logging.getLogger("django_idgen")
+
 MAX_BATCH = 5000
-Take = Callable[[int], Sequence[int]]
+Rows = Sequence[Sequence[Any]]
+Take = Callable[[Rows], Sequence[int]]
+"""Returns a new id for each row, of which it gets the columns that order them."""
 Report = Callable[[str], None]
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -102,6 +108,9 @@ class FillIds(TableOperation):
     where it stopped. Otherwise PostgreSQL and SQLite fill all rows in the migration's
     transaction, which keeps other writers off the table. Backwards it does nothing.
 
+    Processes that do not know the field may insert rows meanwhile. It ends when these come as
+    fast as it fills them, and logs a warning with the number of empty rows.
+
     ``migrate`` fails with ``CommandError`` if the model or field does not exist, if the field
     is not one of this app's, or if it can't be empty.
     """
@@ -119,14 +128,22 @@ class FillIds(TableOperation):
             raise ConfigurationError(f"{self!r} can't run: {problem}")
         table = strip_quotes(field.model._meta.db_table)
         stop_writers(editor.connection, table)
-        ColumnFilling(
+        filling = ColumnFilling(
             editor.connection,
             table,
             key=[key.column for key in field.model._meta.pk_fields],
             new=field.column,
-            take=field.next_values,
+            take=ids_of(field),
             batch=self.batch_size,
-        ).run()
+        )
+        if left := filling.run()[1]:
+            logger.warning(
+                "%d rows of %s came while the others were filled, and have no id in %s. Stop the "
+                "processes that do not know the field, and run this migration again.",
+                left,
+                table,
+                field.column,
+            )
 
     def describe(self) -> str:
         return f"Fill {self.model_name}.{self.name} of the rows that have no id"
@@ -160,10 +177,15 @@ def query(
         return list(cursor.fetchall()) if cursor.description else []
 
 
-def count_rows(connection: BaseDatabaseWrapper, table: str, condition: str = "1 = 1") -> int:
+def count_rows(
+    connection: BaseDatabaseWrapper,
+    table: str,
+    condition: str = "1 = 1",
+    params: Sequence[Any] | None = None,
+) -> int:
     """How many rows of ``table`` meet ``condition``, which is SQL of this package."""
-    quoted = connection.ops.quote_name(table)
-    return int(query(connection, f"SELECT count(*) FROM {quoted} WHERE {condition}")[0][0])  # noqa: S608 - Django quotes the names
+    sql = f"SELECT count(*) FROM {connection.ops.quote_name(table)} WHERE {condition}"  # noqa: S608 - Django quotes the names
+    return int(query(connection, sql, params)[0][0])
 
 
 def stop_writers(connection: BaseDatabaseWrapper, table: str) -> None:
@@ -181,6 +203,28 @@ def stop_writers(connection: BaseDatabaseWrapper, table: str) -> None:
         query(connection, f"DELETE FROM {quoted} WHERE 0")  # noqa: S608 - Django quotes the names
 
 
+def ids_of(field: GeneratedOnSave) -> Take:
+    """Takes ids of the field's generator or tag."""
+    return lambda rows: field.next_values(len(rows))
+
+
+class Progress:
+    """Reports a line a percent of ``total`` rows that are done. For one thread."""
+
+    def __init__(self, total: int, report: Report) -> None:
+        self.done = 0
+        self._total = total
+        self._report = report
+        self._percent = 0
+
+    def add(self, count: int) -> None:
+        self.done += count
+        percent = min(100, 100 * self.done // max(self._total, 1))
+        if percent > self._percent:
+            self._percent = percent
+            self._report(f"{percent} %: {self.done} rows are filled")
+
+
 class ColumnFilling:
     """Fills the column ``new`` of ``table``, whose primary key is in the columns ``key``.
 
@@ -188,8 +232,7 @@ class ColumnFilling:
     left to fill: a killed process loses the ids of one batch, as a gap. The next pass finds the
     rows that were inserted in the meantime, since their column is empty.
 
-    ``take(n)`` returns n new ids; None: the column is full already. Raises what the database
-    and ``take`` raise.
+    ``take``: None if the column is full already. Raises what the database and ``take`` raise.
     """
 
     def __init__(
@@ -207,55 +250,85 @@ class ColumnFilling:
         self.key = key
         self.new = new
         self.take = take
+        self.empty = f"{connection.ops.quote_name(new)} IS NULL"
+        """The rows to fill, as SQL."""
+        self.order = key
+        """The columns by which rows are read; the key comes last."""
         self.batch = batch
+        self.batches_read = 1
+        """How many batches one ``SELECT`` reads."""
+        self.by_range = connection.vendor != "mysql"  # which would lock the gaps
+        """Whether an ``UPDATE`` names the first and last key of its rows, or each key."""
+        self.enough = 0
+        """How many empty rows may be left in the end."""
         self._q = connection.ops.quote_name
-        self._columns = ", ".join(map(self._q, key))
-        self._row = f"({', '.join(['%s'] * len(key))})"
 
     def count_empty(self) -> int:
         """How many rows are left to fill."""
-        return count_rows(self.connection, self.table, f"{self._q(self.new)} IS NULL")
+        return count_rows(self.connection, self.table, self.empty)
 
-    def run(self, report: Report = lambda _line: None) -> int:
-        """Fill the empty rows, until a pass finds none; return how many it filled."""
-        filled = 0
-        while passed := self._pass(report):
-            filled += passed
-        return filled
+    def run(self, report: Report = lambda _line: None) -> tuple[int, int]:
+        """Fill the empty rows; return how many it filled, and how many are empty in the end.
 
-    def _pass(self, report: Report) -> int:
-        if self.take is None:
-            return 0
-        filled, last = 0, None
-        while keys := self._empty_after(last):
-            self._write_ids(keys, self.take(len(keys)))
-            filled, last = filled + len(keys), keys[-1]
-            report(f"{self.table}: {filled} new ids")
-        return filled
+        Ends when at most :attr:`enough` rows are empty, though other processes may insert more.
+        It also ends when a pass leaves as many empty rows as it found: these come as fast as
+        they are filled.
+        """
+        before, left = MAX_ID, self.count_empty()
+        progress = Progress(left, report)
+        while before > left > (self.enough if progress.done else 0):
+            self._pass(progress)
+            before, left = left, self.count_empty()
+        return progress.done, left
 
-    def _empty_after(self, last: Sequence[Any] | None) -> list[Sequence[Any]]:
-        """The keys of the next rows without an id."""
-        q, columns = self._q, self._columns
+    def _pass(self, progress: Progress) -> None:
+        """Fill each row that was empty when the pass began."""
+        last, most, is_full = None, self.batch * self.batches_read, True
+        while is_full and (rows := self._empty_after(last, most)):
+            for begin in range(0, len(rows), self.batch):
+                progress.add(self._fill(rows[begin : begin + self.batch]))
+            # A read that is not full is the last one, though others may insert rows for ever.
+            last, is_full = rows[-1], len(rows) == most
+
+    def _empty_after(self, last: Sequence[Any] | None, most: int) -> Rows:
+        """The next rows without an id, by the columns of their :attr:`order`."""
+        q, columns, row = self._q, self._listed(self.order), self._marks(self.order)
         # The first column once more: MySQL uses no index for a comparison of rows.
-        after = "" if last is None else f" AND {q(self.key[0])} >= %s AND ({columns}) > {self._row}"
+        after = f" AND {q(self.order[0])} >= %s AND ({columns}) > {row}" if last else ""
         return query(
             self.connection,
-            f"SELECT {columns} FROM {q(self.table)} WHERE {q(self.new)} IS NULL{after} "  # noqa: S608 - Django quotes the names
-            f"ORDER BY {columns} LIMIT {self.batch:d}",
-            None if last is None else [last[0], *last],
+            f"SELECT {columns} FROM {q(self.table)} WHERE {self.empty}{after} "  # noqa: S608 - Django quotes the names
+            f"ORDER BY {columns} LIMIT {most:d}",
+            [last[0], *last] if last else None,
         )
 
-    def _write_ids(self, keys: Sequence[Sequence[Any]], ids: Sequence[int]) -> None:
-        q, columns, row = self._q, self._columns, self._row
+    def _fill(self, rows: Rows) -> int:
+        """Fill a batch; return how many rows of it are done."""
+        if self.take is None:
+            return 0
+        self._write_ids([row[-len(self.key) :] for row in rows], self.take(rows))
+        return len(rows)
+
+    def _write_ids(self, keys: Rows, ids: Sequence[int]) -> int:
+        """Write ``ids`` to the rows with ``keys``; the number of rows that the database counts."""
+        q, columns, row = self._q, self._listed(self.key), self._marks(self.key)
         whens = " ".join([f"WHEN ({columns}) = {row} THEN %s"] * len(keys))
         pairs = [value for key, id_ in zip(keys, ids, strict=True) for value in (*key, id_)]
-        if self.connection.vendor == "mysql":  # it would lock the gaps of a range
-            which, chosen = f"({columns}) IN ({', '.join([row] * len(keys))})", keys
-        else:  # a row inserted in between matches no WHEN, and stays empty
+        chosen = keys
+        if self.by_range:  # a row inserted in between matches no WHEN, and stays empty
             which, chosen = f"({columns}) >= {row} AND ({columns}) <= {row}", [keys[0], keys[-1]]
-        query(
-            self.connection,
-            f"UPDATE {q(self.table)} SET {q(self.new)} = CASE {whens} END "  # noqa: S608 - Django quotes the names
-            f"WHERE {which} AND {q(self.new)} IS NULL",
-            [*pairs, *(value for key in chosen for value in key)],
-        )
+        else:
+            which = f"({columns}) IN ({', '.join([row] * len(keys))})"
+        with self.connection.cursor() as cursor:
+            cursor.execute(
+                f"UPDATE {q(self.table)} SET {q(self.new)} = CASE {whens} END "  # noqa: S608 - Django quotes the names
+                f"WHERE {which} AND {q(self.new)} IS NULL",
+                [*pairs, *(value for key in chosen for value in key)],
+            )
+            return int(cursor.rowcount)
+
+    def _listed(self, columns: Sequence[str]) -> str:
+        return ", ".join(map(self._q, columns))
+
+    def _marks(self, columns: Sequence[str]) -> str:
+        return f"({', '.join(['%s'] * len(columns))})"

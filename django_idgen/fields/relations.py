@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @lru_cache(maxsize=4096)
-def id_behind(model: type[models.Model], path: tuple[str, ...]) -> GeneratedOnSave | None:
+def id_behind(model: type, path: tuple[str, ...]) -> GeneratedOnSave | None:
     """The field of this app that ``path`` leads to from ``model``, or None.
 
     ``path`` consists of names of fields, columns (``order_id``) and reverse accessors, or
@@ -37,7 +37,7 @@ def id_behind(model: type[models.Model], path: tuple[str, ...]) -> GeneratedOnSa
     return id_held_by(field)
 
 
-def key_behind(model: type[models.Model]) -> GeneratedOnSave | None:
+def key_behind(model: type) -> GeneratedOnSave | None:
     """The field of this app that is the primary key of ``model``, or that its key refers to."""
     return id_behind(model, ("pk",))
 

@@ -21,7 +21,7 @@ from ..core.errors import ConfigurationError, RegistryUnavailable
 from ..core.lease import Namespace, of_another_version
 from ..core.options import check_seconds
 from ..core.store import Store, StoredBook
-from ..core.stored import Change, Stored, with_highest
+from ..core.stored import Change, Stored, in_ticks, with_highest
 from ..db.connection import Stores
 from .database import store_in
 
@@ -155,7 +155,7 @@ class Root:
     def stored_book(self) -> StoredBook | None:
         """See :meth:`Registry.stored_book`."""
         store = self.current()
-        return None if store.key is None else RootedBook(store, self._lessee)
+        return None if store.key is None else RootedBook(store, self._lessee, self.stride)
 
     def installation(self, store: Store | None = None) -> str:
         """The installation that lends from ``store``, which this may make.
@@ -268,10 +268,16 @@ class RootedBook(StoredBook):
     begins anew, so that it refuses processes with earlier settings at once.
     """
 
-    def __init__(self, store: Store, lessee: SubLessee) -> None:
+    def __init__(self, store: Store, lessee: SubLessee, stride: int) -> None:
         super().__init__(lessee.namespace, store)
         self.place = f"{self.place}, lent on by the {lessee.described}"
         self._lessee = lessee
+        self._stride = stride
+        """In ticks of the lessee's namespace."""
+
+    def _reaching(self, namespace: Namespace) -> Namespace:
+        # As each change of the sub-lease does: the call that mends a loss lays the fence.
+        return rules.reaching(namespace, in_ticks(self._stride, self.namespace, namespace))
 
     def rewrite(self, change: Change) -> Stored:
         """See :meth:`StoredBook.rewrite`; reckons with what the server says."""

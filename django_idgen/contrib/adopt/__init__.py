@@ -28,7 +28,7 @@ tag any more (:class:`~.key_operations.FreeCounter`).
 1. *Add* (:class:`~.swap_operations.AddNewKey`): a column for the new key, and one beside each
    foreign key to the table. They are nullable, so that nothing is rewritten, and unknown to
    the models, so that old processes go on.
-2. *Fill* (:class:`~.swap_operations.Filling`): the command fills the columns in batches, each a
+2. *Fill* (:class:`~.filling.Filling`): the command fills the columns in batches, each a
    transaction. Run it as often as you like, since processes go on inserting rows.
 3. *Switch* (:class:`~.swap_operations.SwitchKey`): with the tables locked, it fills the last
    rows, and the new columns replace the old ones. Stop the site for it, as no process can work

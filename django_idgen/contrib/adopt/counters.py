@@ -12,6 +12,7 @@ MySQL, SQLite  Their counters follow the largest id, and can't be held.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import partial
 from typing import Any
 
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -34,6 +35,8 @@ class Counter(ABC):
         self.connection = connection
         self.table = strip_quotes(table)
         self.column = column
+        self._q = connection.ops.quote_name
+        self._execute = partial(query, connection)
 
     @abstractmethod
     def exists(self) -> bool:
@@ -71,15 +74,9 @@ class Counter(ABC):
         """The largest id that is in the table or was given out."""
         return max(self.largest(), self.position() if self.exists() else 0)
 
-    def _q(self, name: str) -> str:
-        return self.connection.ops.quote_name(name)
-
     def _row(self, sql: str, params: list[Any] | None = None) -> Any:
         found = self._execute(sql, params)
         return found[0] if found else None
-
-    def _execute(self, sql: str, params: list[Any] | None = None) -> list[Any]:
-        return query(self.connection, sql, params)
 
 
 class _PostgresCounter(Counter):
@@ -231,8 +228,8 @@ class _SqliteCounter(Counter):
         )
 
 
-def counter_of(connection: BaseDatabaseWrapper, table: str, column: str) -> Counter:
-    """The counter of ``table.column``; raises :class:`ConfigurationError` on other databases."""
+def counter_of(connection: BaseDatabaseWrapper, field: Any) -> Counter:
+    """The counter behind ``field``; raises :class:`ConfigurationError` on other databases."""
     kinds: dict[str, type[Counter]] = {
         "postgresql": _PostgresCounter,
         "sqlite": _SqliteCounter,
@@ -243,4 +240,4 @@ def counter_of(connection: BaseDatabaseWrapper, table: str, column: str) -> Coun
             f"Tables of {connection.display_name} can't be adopted, only those of PostgreSQL, "
             f"MariaDB, MySQL and SQLite."
         )
-    return kinds[connection.vendor](connection, table, column)
+    return kinds[connection.vendor](connection, field.model._meta.db_table, field.column)

@@ -11,14 +11,14 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from django.db import models
-from django.db.backends.base.base import BaseDatabaseWrapper
+from django.core.management.base import CommandError
+from django.db import DatabaseError, models
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor as Editor
 from django.db.migrations.operations import AlterField
 from django.db.migrations.operations.base import Operation
 from django.db.migrations.state import ProjectState as State
 
-from ...core.errors import ConfigurationError
+from ...core.errors import ConfigurationError, one_line
 from ...core.segment import MAX_ID
 from ...fields import SegmentSource, SnowflakeSource
 from ...fields.base import GeneratedOnSave
@@ -27,10 +27,45 @@ from ...ops.tags.edits import pause_tag, resume_tag
 from ...process.tags import TagUnknown, find_tag
 from .counters import Counter, counter_of
 from .marks import first_id_of, grant_of, next_after, raise_tag_of
+from .tables import key_table, put_keys_back
 
 LEAST_MARGIN = 100_000
 UNSEEN = 1_000
 """Ids that may be given out and deleted while a database without transactions alters a table."""
+
+
+class WidenKey(AlterField):
+    """An ``AlterField`` of a key to 64 bits, that leaves no foreign key out in silence.
+
+    Django drops the foreign keys to the table, alters the columns, and makes the keys again.
+    MariaDB and MySQL commit each of these steps. If one fails, such as for a lock of a busy
+    table, this puts back the keys that it can, and ``migrate`` ends with ``CommandError``, which
+    names the others. Run again, it does what is left.
+    """
+
+    def database_forwards(
+        self, app_label: str, schema_editor: Editor, from_state: State, to_state: State
+    ) -> None:
+        try:
+            super().database_forwards(app_label, schema_editor, from_state, to_state)
+        except DatabaseError as error:
+            if schema_editor.connection.features.can_rollback_ddl:
+                raise
+            table = key_table(from_state.apps, app_label, self.model_name)
+            missing = ", ".join(put_keys_back(schema_editor, table))
+            raise CommandError(
+                f"Run 'manage.py migrate {app_label}' again, best at a quiet hour: it widens what "
+                f"is left. Until then "
+                + (
+                    f"these foreign keys are missing: {missing}."
+                    if missing
+                    else "no key is missing."
+                )
+                + f" The database said: {one_line(error)}"
+            ) from error
+
+    def describe(self) -> str:
+        return f"Widen the key of {self.model_name} to 64 bits"
 
 
 class _KeyOperation(TableOperation, AlterField):
@@ -52,10 +87,6 @@ class _KeyOperation(TableOperation, AlterField):
         self.margin = margin
         self.at_once = at_once
 
-    def alter_field(self, app_label: str, editor: Editor, before: State, after: State) -> None:
-        """Do what ``AlterField`` does."""
-        AlterField.database_forwards(self, app_label, editor, before, after)
-
     def margin_above(self, reached: int) -> int:
         """How many more ids the old side may give; by default a tenth of all it has given."""
         return max(LEAST_MARGIN, reached // 10) if self.margin is None else self.margin
@@ -71,7 +102,7 @@ class AdoptKey(_KeyOperation):
 
     def forwards(self, app_label: str, editor: Editor, before: State, after: State) -> None:
         field = self.field_in(after, app_label)
-        counter = counter_behind(editor.connection, field)
+        counter = counter_of(editor.connection, field)
         reached = lock_and_look(counter)
         had_counter = counter.exists()
         if reached and had_counter and counter.fenceable and not self.at_once:
@@ -80,7 +111,7 @@ class AdoptKey(_KeyOperation):
         if reached and (had_counter or isinstance(field, SegmentSource)):
             # First, so that what can't work fails before anything has changed.
             begin_above(field, reached)
-        self.alter_field(app_label, editor, before, after)
+        AlterField.database_forwards(self, app_label, editor, before, after)
         counter.forget()
         if reached and isinstance(field, SegmentSource):
             unseen = 0 if editor.connection.features.can_rollback_ddl else UNSEEN
@@ -119,7 +150,7 @@ class ReturnKey(_KeyOperation):
         field = self.field_in(before, app_label)
         if not isinstance(field, GeneratedOnSave):
             raise ConfigurationError(f"{field} is not a field of django_idgen.")
-        counter = counter_behind(editor.connection, field)
+        counter = counter_of(editor.connection, field)
         reached = lock_and_look(counter)
         if reached and isinstance(field, SegmentSource) and counter.fenceable and not self.at_once:
             # The column takes values from both the tag and the counter.
@@ -127,7 +158,7 @@ class ReturnKey(_KeyOperation):
             counter.fence(grant.stop - 1, first=grant.start)
             return
         if not counter.exists():
-            self.alter_field(app_label, editor, before, after)
+            AlterField.database_forwards(self, app_label, editor, before, after)
         if reached:
             if isinstance(field, SegmentSource):
                 pause_unless_shared(field.resolved_tag, after)
@@ -147,7 +178,7 @@ class DropCounter(TableOperation):
 
     def forwards(self, app_label: str, editor: Editor, before: State, after: State) -> None:  # noqa: ARG002
         field = self.field_in(after, app_label)
-        counter = counter_behind(editor.connection, field)
+        counter = counter_of(editor.connection, field)
         if counter.exists():
             auto = self.field_in(self._with_auto_key(after, app_label), app_label)
             editor.alter_field(auto.model, auto, field)
@@ -177,7 +208,7 @@ class FreeCounter(TableOperation):
         self.tag = tag
 
     def forwards(self, app_label: str, editor: Editor, before: State, after: State) -> None:  # noqa: ARG002
-        counter = counter_behind(editor.connection, self.field_in(after, app_label))
+        counter = counter_of(editor.connection, self.field_in(after, app_label))
         if counter.limit() is None:  # this database's counter has no bounds
             counter.forget()
             return
@@ -190,10 +221,6 @@ class FreeCounter(TableOperation):
 
     def describe(self) -> str:
         return f"Lift the bounds of the database's counter of {self.model_name}.{self.name}"
-
-
-def counter_behind(connection: BaseDatabaseWrapper, field: Any) -> Counter:
-    return counter_of(connection, field.model._meta.db_table, field.column)
 
 
 def lock_and_look(counter: Counter) -> int:

@@ -13,6 +13,7 @@ from ...core.segment import MAX_ID, Demand, Segment
 from ...core.stored import layout_of
 from ...fields import SegmentSource, SnowflakeSource
 from ...fields.base import GeneratedOnSave
+from ...fields.operations import Rows, Take
 from ...ops.tags.edits import TagExists, clear_tag, make_tag, skip_tag
 from ...process import maps
 from ...process.maps import registries
@@ -72,7 +73,7 @@ def first_id_of(field: SnowflakeSource) -> int:
 
     Raises :class:`ConfigurationError` if the layout does not rise with time.
     """
-    return _layout_by_time(field).min_id_at(datetime.now(UTC) - MAX_CLOCK_LAG)
+    return layout_by_time(field.generator).min_id_at(datetime.now(UTC) - MAX_CLOCK_LAG)
 
 
 def next_after(field: GeneratedOnSave) -> int:
@@ -84,7 +85,7 @@ def next_after(field: GeneratedOnSave) -> int:
         found = find_tag(field.resolved_tag)
         return 1 if found is None else found.max_id
     snowflakes = cast(SnowflakeSource, field)
-    layout = _layout_by_time(snowflakes)
+    layout = layout_by_time(snowflakes.generator)
     entry = maps.generator_settings(snowflakes.generator)
     latest_us = max(unix_us(datetime.now(UTC)), _lent_until_us(entry)) + GRACE // MICROSECOND
     return layout.max_id_at(moment(min(latest_us, MAX_UNIX_US))) + 1
@@ -112,17 +113,37 @@ def grant_of(field: SegmentSource, length: int, *, above: int) -> Segment:
     return segment
 
 
+def ids_of_tag(field: SegmentSource) -> Take:
+    """Takes ids of the tag of ``field`` from its source, whatever tables have it.
+
+    A generator would look for the highest id in the key's column, which still has the old keys.
+    """
+    floor = 0
+
+    def take(rows: Rows) -> list[int]:
+        nonlocal floor
+        ids: list[int] = []
+        while len(ids) < len(rows):
+            demand = Demand(times=0, at_least=len(rows) - len(ids))
+            ids += _fetch(field.resolved_tag, floor=floor, demand=demand).ids()
+            floor = ids[-1] + 1
+        return ids
+
+    return take
+
+
 def _fetch(tag: str, **options: Any) -> Segment:
     source: Any = source_behind_pool()
     segment: Segment = source.fetch(tag, **options)
     return segment
 
 
-def _layout_by_time(field: SnowflakeSource) -> BitLayout:
-    layout = maps.generator_settings(field.generator).layout
+def layout_by_time(generator: str) -> BitLayout:
+    """The layout of ``generator``. Raises :class:`ConfigurationError` if time is not on top."""
+    layout = maps.generator_settings(generator).layout
     if not layout.time_is_top:
         raise ConfigurationError(
-            f"Ids of generator {field.generator!r} do not rise with time (layout {layout}), so "
+            f"Ids of generator {generator!r} do not rise with time (layout {layout}), so "
             f"they can't be told apart from the ids in the table. Use a generator whose layout "
             f"has the time on top."
         )

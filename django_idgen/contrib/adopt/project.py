@@ -29,7 +29,7 @@ class Written:
     """An operation of ``idgen_adopt`` in a migration file of the app."""
 
     node: Node
-    operation: Operation
+    operation: Any
     applied: bool
 
 
@@ -65,24 +65,14 @@ class Project:
         except DatabaseError as error:
             raise _unreachable(alias, error) from error
         self._check_migrations()
+        self.leaf: Node = self.loader.graph.leaf_nodes(self.app)[0]
+        """The last migration of the app."""
         self.state = self.loader.project_state()
         """The state after the migrations on disk."""
-
-    @property
-    def leaf(self) -> Node:
-        """The last migration of the app."""
-        node: Node = self.loader.graph.leaf_nodes(self.app)[0]
-        return node
-
-    @property
-    def key(self) -> Any:
+        self.key: Any = self.model._meta.pk
         """The primary key in the running code."""
-        return self.model._meta.pk
-
-    @property
-    def migrated_key(self) -> Any:
+        self.migrated_key: Any = self.state.apps.get_model(self.app, self.model.__name__)._meta.pk
         """The primary key in the migrations on disk."""
-        return self.state.apps.get_model(self.app, self.model.__name__)._meta.pk
 
     def count(self) -> int:
         """How many rows the table has."""
@@ -101,6 +91,10 @@ class Project:
                     model_name: str = operation.model_name  # type: ignore[attr-defined]
                     if model_name.lower() == self.model._meta.model_name:
                         yield Written(node, operation, node in self.loader.applied_migrations)
+
+    def state_before(self, written: Written) -> Any:
+        """The state that the migrations make before ``written``."""
+        return self.loader.project_state(written.node, at_end=False)
 
     def unapplied(self) -> list[Node]:
         """Migrations of the app, and those they need, that the database does not have."""

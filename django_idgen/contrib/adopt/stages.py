@@ -6,13 +6,12 @@ A stage leaves a migration file, and an edit of the model that the user makes.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from django.apps import apps
 from django.db import models
-from django.db.migrations.operations import AlterField
 from django.db.migrations.operations.base import Operation
 from django.db.migrations.writer import MigrationWriter
 
@@ -23,22 +22,22 @@ from ...fields.base import GeneratedOnSave
 from ...fields.operations import MAX_BATCH, Report, count_rows
 from ...ops.native import native_column
 from ...process.maps import generator_settings
-from .key_operations import (
-    AdoptKey,
-    DropCounter,
-    FreeCounter,
-    ReturnKey,
-    check_above,
-    counter_behind,
-)
+from .counters import counter_of
+from .filling import Filling
+from .key_operations import AdoptKey, DropCounter, FreeCounter, ReturnKey, WidenKey, check_above
 from .project import Project
-from .swap_operations import AddNewKey, Filling, SwitchKey
-from .tables import KeyTable, columns_of, key_table, refuse_unsupported
+from .swap_operations import AddNewKey, SwitchKey
+from .tables import columns_of, key_table, refuse_unsupported
 
 FIELDS: dict[str, type[models.Field[Any, Any]]] = {
     "segment": SegmentIdField,
     "snowflake": SnowflakeField,
 }
+_REST = "The switch fills the rest."
+_TOO_FAST = (
+    "Rows come as fast as this fills them. Run it again at a quieter hour, or with a larger "
+    "--batch."
+)
 INTEGERS = (models.AutoField, models.BigAutoField, models.SmallAutoField, GeneratedOnSave)
 
 
@@ -55,6 +54,9 @@ class Options:
     at_once: bool = False
     back: bool = False
     keep_as: str = ""
+    created_from: str = ""
+    """The field whose time goes into the new keys, made with ``workers`` (without the end)."""
+    workers: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         if self.generator and self.tag:
@@ -70,6 +72,18 @@ class Options:
         if not 1 <= self.batch <= MAX_BATCH:
             raise ConfigurationError(f"--batch must be 1 to {MAX_BATCH}, not {self.batch}.")
         check_margin(self.margin)
+        if bool(self.created_from) != bool(self.workers):
+            raise ConfigurationError(
+                "Give --created-from FIELD together with --workers FIRST END: worker ids that "
+                "nothing lends or ever lent, and that were no degraded_worker, such as 1023 1024 "
+                "where 'workers' in the options of LEASES was [0, 1023] from the start. The new "
+                "keys are made with these."
+            )
+        if self.created_from and (self.back or self.tag or self.kind == "segment"):
+            raise ConfigurationError(
+                "Only snowflakes have a creation time: --created-from goes with --field snowflake "
+                "and --generator."
+            )
 
     def new_key(self, default: str, **options: Any) -> models.Field[Any, Any]:
         """The new key of the table; ``default`` is the kind of field that suits the old one."""
@@ -78,11 +92,6 @@ class Options:
             options |= {"generator": self.generator} if self.generator else {"tag": self.tag}
         # serialize=False: Django writes any primary key like this into migrations.
         return FIELDS[kind](primary_key=True, serialize=False, **options)
-
-    def of_operation(self) -> dict[str, Any]:
-        """The arguments of an operation that the user gave."""
-        given = {"margin": self.margin, "at_once": self.at_once}
-        return {name: value for name, value in given.items() if value}
 
 
 def check_margin(margin: int | None) -> None:
@@ -106,7 +115,7 @@ class Plan:
 
 
 class Stages(ABC):
-    """Finds the next stage for the key of ``project``'s model."""
+    """The stages of ``project``'s key, on the way that the user asked for."""
 
     operations: ClassVar[tuple[type[Operation], ...]]
     """The operations in its migrations."""
@@ -118,15 +127,16 @@ class Stages(ABC):
         self.model_name = project.model.__name__.lower()
         self.migrate = f"'manage.py migrate {project.app}'"
         self.written = list(project.written(self.operations))
-
-    @property
-    def last(self) -> Any:
+        self.last: Any = self.written[-1].operation if self.written else None
         """The last operation that was written."""
-        return self.written[-1].operation if self.written else None
 
-    @abstractmethod
     def plan(self) -> Plan:
         """The next stage. Raises :class:`ConfigurationError` if there is none."""
+        return next(self.stages())
+
+    @abstractmethod
+    def stages(self) -> Iterator[Plan]:
+        """The stages that are not done, in their order, and then that nothing is left to do."""
 
     def status(self) -> list[str]:
         """The progress of the table, a line a fact."""
@@ -160,14 +170,16 @@ class Stages(ABC):
         """The edit of the model: ``key`` replaces the fields ``removed``; ``kept`` are added."""
         # The model does not declare a key that default_auto_field gives it.
         undeclared = self.name if self.project.key.auto_created else ""
-        lines, imports = [f"+    {self.name} = {_source_of(key)[0]}"], _source_of(key)[1]
+        module = self.project.model.__module__
+        text, imports = _source_of(key, module)
+        lines = [f"+    {self.name} = {text}"]
         for name, new in kept.items():
-            text, needed = _source_of(new)
+            text, needed = _source_of(new, module)
             # Below the other fields, where it hides no module of the same name from them.
             lines += ["as the last field:", f"+    {name} = {text}"]
             imports |= needed
         return [
-            f"Edit class {self.project.model.__name__} of {self.project.model.__module__}:",
+            f"Edit class {self.project.model.__name__} of {module}:",
             *(f"-    {name} = ..." for name in removed if name != undeclared),
             *lines,
             "with these imports:",
@@ -175,8 +187,8 @@ class Stages(ABC):
         ]
 
 
-def _source_of(field: models.Field[Any, Any]) -> tuple[str, set[str]]:
-    """A field as it is written in a model, and the imports that it needs."""
+def _source_of(field: models.Field[Any, Any], module: str) -> tuple[str, set[str]]:
+    """A field as it is written in a model of ``module``, and the imports that it needs."""
     plain: Any = field.clone()
     plain.serialize = True
     text, imports = MigrationWriter.serialize(plain)
@@ -185,7 +197,13 @@ def _source_of(field: models.Field[Any, Any]) -> tuple[str, set[str]]:
         return text.removeprefix("django_idgen.fields."), {
             f"from django_idgen.fields import {name}"
         }
-    return text, set(imports)
+    # A default may be a function of the module itself.
+    return text.replace(f"={module}.", "="), set(imports) - {f"import {module}"}
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    """Those options that were given: a migration shows no others."""
+    return {name: value for name, value in options.items() if value}
 
 
 def stages_of(project: Project, options: Options) -> Stages:
@@ -209,37 +227,75 @@ def stages_of(project: Project, options: Options) -> Stages:
 class IntegerKey(Stages):
     """The stages of a table with an integer key."""
 
-    operations = (AdoptKey, DropCounter, ReturnKey, FreeCounter)
+    operations = (WidenKey, AdoptKey, DropCounter, ReturnKey, FreeCounter)
 
-    def plan(self) -> Plan:
-        return self._back() if self.options.back else self._forward()
+    def stages(self) -> Iterator[Plan]:
+        return self._back() if self.options.back else self._there()
 
-    def _forward(self) -> Plan:
-        last, key = self.last, self.project.migrated_key
-        if isinstance(last, AdoptKey) and not last.at_once:
-            return self._drop()
-        if isinstance(last, AdoptKey | DropCounter):
-            return Plan([f"{self.project.name} is adopted: nothing is left to do."])
-        if isinstance(key, GeneratedOnSave):
+    def _there(self) -> Iterator[Plan]:
+        last, key, name = self.last, self.project.migrated_key, self.project.name
+        if self.options.created_from:
             raise ConfigurationError(
-                f"The key of {self.project.name} is a {type(key).__name__} already. To let the "
-                "database give the ids again, use --back."
+                f"--created-from is for UUID keys: {name} keeps its integer keys."
             )
-        if not isinstance(key, models.BigAutoField) and not self.options.at_once:
-            return self._widen(key)
-        return self._adopt()
+        if not isinstance(last, AdoptKey | DropCounter):
+            if isinstance(key, GeneratedOnSave):
+                raise ConfigurationError(
+                    f"The key of {name} is a {type(key).__name__} already. To let the database "
+                    "give the ids again, use --back."
+                )
+            if not isinstance(key, models.BigAutoField) and not self.options.at_once:
+                yield self._widen()
+            yield self._adopt()
+        if isinstance(last, AdoptKey) and not last.at_once:
+            self._check_code(GeneratedOnSave)
+            yield self._counter_stage(
+                "The database's counter is dropped: no process may use it any more.",
+                "drop_counter",
+                DropCounter(self.model_name, self.name),
+            )
+        yield Plan([f"{name} is adopted: nothing is left to do."])
 
-    def _widen(self, key: Any) -> Plan:
+    def _back(self) -> Iterator[Plan]:
+        last, key, name = self.last, self.project.migrated_key, self.project.name
+        if not isinstance(last, ReturnKey | FreeCounter):
+            if not isinstance(key, GeneratedOnSave):
+                raise ConfigurationError(
+                    f"The key of {name} is a {type(key).__name__}: its ids come from the database "
+                    f"already."
+                )
+            self._check_native()
+            yield self._return()
+        if isinstance(last, ReturnKey) and not last.at_once:
+            self._check_code(models.AutoField, but_not=GeneratedOnSave)
+            before = self.project.state_before(self.written[-1])
+            field = before.apps.get_model(self.project.app, self.model_name)._meta.pk
+            tag = {"tag": field.resolved_tag} if isinstance(field, SegmentSource) else {}
+            yield self._counter_stage(
+                "The database's counter continues without bounds.",
+                "free_counter",
+                FreeCounter(self.model_name, self.name, **tag),
+            )
+        yield Plan([f"The ids of {name} come from the database again."])
+
+    def _widen(self) -> Plan:
         links = key_table(self.project.state.apps, self.project.app, self.model_name).links
-        field = self._big_auto()
+        field, does_rollback = self._big_auto(), self.project.connection.features.can_rollback_ddl
+        traffic = (
+            "On this database foreign keys are missing while it runs, and transactions of a busy "
+            "site can stop it (error 1205). Then run 'migrate' again: it does what is left. The "
+            "error names the foreign keys that are missing until then."
+        )
         return Plan(
             [
-                f"{self.rows()} Its key ({type(key).__name__}) has 32 bits or fewer.",
+                f"{self.rows()} Its key ({type(self.project.migrated_key).__name__}) has 32 bits "
+                f"or fewer.",
                 f"First the key and {len(links)} columns that refer to it are widened to 64 "
                 f"bits. PostgreSQL, MariaDB and MySQL lock and rewrite such a table; choose a "
                 f"quiet hour if that takes too long.",
+                *([] if does_rollback else [traffic]),
             ],
-            self.migration("widen", AlterField(self.model_name, self.name, field)),
+            self.migration("widen", WidenKey(self.model_name, self.name, field)),
             self.edit([self.name], field),
             after=[
                 "Make this edit, and commit it with the migration.",
@@ -253,16 +309,13 @@ class IntegerKey(Stages):
 
     def _adopt(self) -> Plan:
         field = self.options.new_key("segment", db_column=self.project.migrated_key.db_column)
-        given = self.options.of_operation()
-        if not isinstance(field, SegmentIdField):
-            counter = counter_behind(self.project.connection, self.project.migrated_key)
+        is_segment = isinstance(field, SegmentIdField)
+        if not is_segment:
+            counter = counter_of(self.project.connection, self.project.migrated_key)
             check_above(field, counter.table, counter.reached())
-        commit = "Make this edit, and commit it with the migration."
-        if self.options.at_once:
-            how = "The migration stops the database's counter."
-            after = [self._at_once()]
-        else:
-            is_segment = isinstance(field, SegmentIdField)
+        how = "The migration stops the database's counter."
+        after = [self._at_once()]
+        if not self.options.at_once:
             new = (
                 "continue a margin above the old ones"
                 if is_segment
@@ -279,44 +332,17 @@ class IntegerKey(Stages):
                 f"on SQLite and MySQL stop the old ones first (their INSERT fails).",
                 "When no old process is left, run this command again: it drops the counter.",
             ]
-        return Plan(
-            [self.rows(), f"All ids are kept. {how}"],
-            self.migration(
-                type(field).__name__.removesuffix("Field").lower(),
-                AdoptKey(self.model_name, self.name, field, **given),
-            ),
-            self.edit([self.name], field),
-            after=[commit, *after],
+        return self._key_stage(
+            f"All ids are kept. {how}", type(field).__name__, AdoptKey, field, after
         )
 
-    def _drop(self) -> Plan:
-        self._check_code(GeneratedOnSave)
-        return self._counter_stage(
-            "The database's counter is dropped: no process may use it any more.",
-            "drop_counter",
-            DropCounter(self.model_name, self.name),
-        )
-
-    def _back(self) -> Plan:
-        last, key = self.last, self.project.migrated_key
-        if isinstance(last, FreeCounter) or (isinstance(last, ReturnKey) and last.at_once):
-            return Plan([f"The ids of {self.project.name} come from the database again."])
-        if isinstance(last, ReturnKey):
-            return self._free()
-        if not isinstance(key, GeneratedOnSave):
-            raise ConfigurationError(
-                f"The key of {self.project.name} is a {type(key).__name__}: its ids come from the "
-                f"database already."
-            )
-        self._check_native()
-        field, given = self._big_auto(), self.options.of_operation()
+    def _return(self) -> Plan:
         does = (
             "The key becomes a BigAutoField. The database's counter continues above every id "
             "that is in the table or was handed out."
         )
-        if self.options.at_once:
-            after = [self._at_once()]
-        else:
+        after = [self._at_once()]
+        if not self.options.at_once:
             does += " Processes with the old code get no id that the counter gives."
             after = [
                 f"Deploy, with {self.migrate} before the first process starts with the new code "
@@ -324,36 +350,18 @@ class IntegerKey(Stages):
                 "When no process with the old code is left, run this command with --back again: "
                 "it lifts the bounds of the counter. For snowflakes do so within 30 days.",
             ]
+        return self._key_stage(does, "back", ReturnKey, self._big_auto(), after)
+
+    def _key_stage(
+        self, does: str, what: str, kind: Any, field: models.Field[Any, Any], after: list[str]
+    ) -> Plan:
+        given = _given(margin=self.options.margin, at_once=self.options.at_once)
+        operation = kind(self.model_name, self.name, field, **given)
         return Plan(
             [self.rows(), does],
-            self.migration("back", ReturnKey(self.model_name, self.name, field, **given)),
+            self.migration(what.removesuffix("Field").lower(), operation),
             self.edit([self.name], field),
             after=["Make this edit, and commit it with the migration.", *after],
-        )
-
-    def _at_once(self) -> str:
-        return f"Stop all processes, run {self.migrate}, and start them again. That is all."
-
-    def _check_native(self) -> None:
-        key = self.project.key
-        if not isinstance(key, SegmentSource):
-            return
-        native = native_column(self.project.connection, key)
-        if native is not None and native.position() is not None:
-            raise ConfigurationError(
-                f"{native} has a sequence of idgen_native. Run 'manage.py idgen_native "
-                f"{key.resolved_tag} --remove' first."
-            )
-
-    def _free(self) -> Plan:
-        self._check_code(models.AutoField, but_not=GeneratedOnSave)
-        before = self.project.loader.project_state(self.written[-1].node, at_end=False)
-        key = before.apps.get_model(self.project.app, self.model_name)._meta.pk
-        tag = {"tag": key.resolved_tag} if isinstance(key, SegmentSource) else {}
-        return self._counter_stage(
-            "The database's counter continues without bounds.",
-            "free_counter",
-            FreeCounter(self.model_name, self.name, **tag),
         )
 
     def _counter_stage(self, does: str, what: str, operation: Operation) -> Plan:
@@ -363,9 +371,22 @@ class IntegerKey(Stages):
             after=[f"Commit the migration, and deploy with {self.migrate}."],
         )
 
+    def _at_once(self) -> str:
+        return f"Stop all processes, run {self.migrate}, and start them again. That is all."
+
+    def _check_native(self) -> None:
+        key = self.project.key
+        if isinstance(key, SegmentSource):
+            native = native_column(self.project.connection, key)
+            if native is not None and native.position() is not None:
+                raise ConfigurationError(
+                    f"{native} has a sequence of idgen_native. Run 'manage.py idgen_native "
+                    f"{key.resolved_tag} --remove' first."
+                )
+
     def status(self) -> list[str]:
         lines = super().status()
-        counter = counter_behind(self.project.connection, self.project.migrated_key)
+        counter = counter_of(self.project.connection, self.project.migrated_key)
         if not counter.exists():
             return [*lines, "The database gives this column no ids."]
         limit = counter.limit()
@@ -402,47 +423,84 @@ class UuidKey(Stages):
                 f"{project.name} has a UUID as its key, or had one: such a table changes in "
                 "stages. Leave --at-once out."
             )
-        self._state = project.state
         self._kept = options.keep_as or ("number" if options.back else "uuid")
+        has_switch = isinstance(self.last, SwitchKey)
+        self._way = self.written[-2:] if has_switch else self.written[-1:]
+        """The operations of the way that was begun last."""
+        self._files = ", ".join(each.node[1] for each in self._way)
+        self._is_switched = has_switch and self._way[-1].applied
+        is_written_ahead = has_switch and not self._is_switched
+        state = project.state_before(self._way[-1]) if is_written_ahead else project.state
+        self._table = key_table(state.apps, project.app, self.model_name)
+        """As it is in the database."""
 
-    def plan(self) -> Plan:
-        last = self.last
-        if last is None:
-            return self._add(None)
-        is_back = last.source is not None
-        if isinstance(last, AddNewKey):
-            if self.options.back != is_back:
-                raise ConfigurationError(
-                    f"The key of {self.project.name} is half-way to another type (migration "
-                    f"{self.written[-1].node[1]}). To undo that, migrate back to before that "
-                    "migration, which drops the new columns, and delete its file. To go on, run "
-                    f"this command {'without' if self.options.back else 'with'} --back."
-                )
-            return self._fill() if self._empty_rows() else self._switch(last)
-        if not self.written[-1].applied:
-            return self._before_switch()
-        if self.options.back == is_back:
-            return Plan([f"{self.project.name} has its new key: nothing is left to do."])
-        return self._add(last)
+    def stages(self) -> Iterator[Plan]:
+        # There and back are alike.
+        is_begun = self.last is not None and self.options.back == (self.last.source is not None)
+        if not is_begun:
+            self._refuse_way()
+            yield self._add()
+        if not self._is_switched:
+            self._check_options()
+            filling = self._filling()
+            filling.check()
+            empty = filling.count_empty()
+            if empty > filling.enough:
+                yield self._fill(filling, empty)
+            if isinstance(self.last, AddNewKey):
+                yield self._switch(empty)
+            yield Plan(
+                [f"{empty} rows are empty. {_REST}"],
+                after=[
+                    f"Stop all processes, run {self.migrate}, and start them with the new code."
+                ],
+            )
+        yield Plan([f"{self.project.name} has its new key: nothing is left to do."])
 
-    def _add(self, last: Any) -> Plan:
-        source = last.kept if self.options.back else None
+    def _refuse_way(self) -> None:
+        if self.last is None and self.options.back:
+            raise ConfigurationError(
+                f"The key of {self.project.name} is a UUID already: there is no way back."
+            )
+        if self._way and not self._is_switched:
+            raise ConfigurationError(
+                f"The key of {self.project.name} is half-way to another type (migration "
+                f"{self._files}). To undo that, migrate back to before that migration, which "
+                f"drops the new columns, and delete its file. To go on, run this command "
+                f"{'without' if self.options.back else 'with'} --back."
+            )
+
+    def _check_options(self) -> None:
+        made = self._way[0].operation
+        said: list[Any] = [written.operation for written in self._way]
+        if self.options.created_from:
+            said.append(self.options)
+        if len({(each.created_from, *(each.workers or ())) for each in said}) > 1:
+            raise ConfigurationError(
+                f"What the migrations say counts, and it has to be the same in each. "
+                f"{self._way[0].node[1]} says created_from={made.created_from!r}, "
+                f"workers={made.workers!r}. To change that, edit {self._files}. Then leave "
+                f"--created-from and --workers out."
+            )
+
+    def _add(self) -> Plan:
+        source, table = self.last.kept if self.options.back else None, self._table
         field = self._new_key(source)
-        table = self._table()
+        given = _given(
+            source=source, created_from=self.options.created_from, workers=self.options.workers
+        )
+        operation = AddNewKey(self.model_name, self.name, field, **given)
         refuse_unsupported(self.project.connection, table, apps)
-        self._check_kept(table, source)
+        self._check_kept(source)
         return Plan(
             [
                 f"The key of {self.project.name} becomes a {type(field).__name__}, and so do the "
-                f"columns that refer to it. Tables: {self._counts(table)}.",
+                f"columns that refer to it. Tables: {self._counts()}.",
+                *self._about_age(operation),
                 "First the tables get columns for the new key. These are empty, and the models "
                 "do not know them. Adding them locks each table for a moment, and rewrites none.",
             ],
-            self._migration(
-                "add_new_key",
-                AddNewKey(self.model_name, self.name, field, **_source(source)),
-                table,
-            ),
+            self._migration("add_new_key", operation),
             after=[
                 "Commit the migration; the models stay as they are.",
                 f"Deploy it: {self.migrate}. Processes go on meanwhile.",
@@ -450,133 +508,106 @@ class UuidKey(Stages):
             ],
         )
 
+    def _about_age(self, operation: AddNewKey) -> list[str]:
+        if operation.created_from is None:
+            return []
+        operation.past_ids()  # checked also where the table has no rows
+        operation.filling(self.project.connection, self._table, None).check()
+        first, end = self.options.workers or (0, 0)
+        return [
+            f"The times of {operation.created_from!r} go into the keys of the rows that exist, "
+            f"with worker ids {first} to {end - 1}. Make sure that nothing lends or ever lent "
+            "these, and that none was a degraded_worker: in no other project, under no other name "
+            "of the generator, and in no database or registry that the namespace had before.",
+        ]
+
     def _new_key(self, source: str | None) -> models.Field[Any, Any]:
         column = self.project.key.db_column
         if source is None:
             return self.options.new_key("snowflake", db_column=column)
-        kept: Any = self.project.model._meta.get_field(source)
-        key = kept.clone()
-        key.primary_key, key._unique, key.serialize, key.db_column = True, False, False, column
-        copy: models.Field[Any, Any] = key.clone()  # built anew from these attributes
-        return copy
+        kept = self.project.model._meta.get_field(source)
+        return _changed(kept, primary_key=True, _unique=False, serialize=False, db_column=column)
 
-    def _fill(self) -> Plan:
+    def _fill(self, filling: Filling, empty: int) -> Plan:
+        def work(report: Report) -> str:
+            filled, left = filling.run(report)
+            rest = _REST if left <= filling.enough else _TOO_FAST
+            return f"{filled} rows were filled, and {left} are empty now. {rest}"
+
         return Plan(
             [
-                f"{self._empty_rows()} rows have no new key, or no new reference, yet: "
-                f"{self._counts(self._table())}.",
-                f"They are filled {self.options.batch} at a time, while the site is up. You can "
-                f"interrupt this and run it again.",
+                f"{empty} rows have no new key, or no new reference, yet: {self._counts()}.",
+                f"They are filled {self.options.batch} at a time, while the site is up, until at "
+                f"most {filling.enough} are empty. You can interrupt this and run it again.",
             ],
-            work=self._run_filling,
+            work=work,
             after=[
                 "Where you develop, run this command again: it writes the migration that switches.",
             ],
         )
 
-    def _run_filling(self, report: Report) -> str:
-        filled = self._filling().run(report)
-        return f"{filled} rows were filled; {self._empty_rows()} are empty now."
-
     def _filling(self) -> Filling:
-        last, table = self.last, self._table()
-        take, new = None, table.new_column
-        if last.source is None:
-            key = last.field.clone()
-            key.model = self.project.model  # its label is the tag
-            take = key.next_values
-            self._check_column(table.name, new)
-        else:
-            new = str(table.model._meta.get_field(last.source).column)  # type: ignore[union-attr]
-        for link in table.links:
-            self._check_column(link.table, link.new_column)
-        return Filling(
-            self.project.connection,
-            table,
-            old=table.column,
-            new=new,
-            take=take,
-            batch=self.options.batch,
+        added, connection = self._way[0].operation, self.project.connection
+        for each in added.columns(self._table):
+            if each.new not in columns_of(connection, each.table):
+                raise ConfigurationError(
+                    f"Table {each.table} has no column {each.new}, though the migration that adds "
+                    f"it is applied: another migration has rewritten the table since, or the "
+                    f"reference is newer. Migrate back to before {self._way[0].node[1]}, and "
+                    f"forward again."
+                )
+        key = added.field.clone()
+        key.model = self.project.model  # its label is the tag
+        filling: Filling = added.filling(connection, self._table, key, batch=self.options.batch)
+        return filling
+
+    def _switch(self, empty: int) -> Plan:
+        added, key = self.last, self.project.key
+        self._check_kept(added.source)
+        editable = {} if isinstance(key, GeneratedOnSave) else {"editable": False}
+        kept = _changed(
+            key, primary_key=False, _unique=True, serialize=True, db_column=None, **editable
         )
-
-    def _check_column(self, table: str, column: str) -> None:
-        if column not in columns_of(self.project.connection, table):
-            raise ConfigurationError(
-                f"Table {table} has no column {column}, though the migration that adds it is "
-                f"applied: another migration has rewritten the table since, or the reference is "
-                f"newer. Migrate back to before {self.written[-1].node[1]}, and forward again."
-            )
-
-    def _empty_rows(self) -> int:
-        return self._filling().count_empty()
-
-    def _switch(self, last: AddNewKey) -> Plan:
-        table = self._table()
-        kept_field = self._kept_field()
-        self._check_kept(table, last.source)
-        operation = SwitchKey(
-            self.model_name, self.name, last.field, self._kept, kept_field, **_source(last.source)
-        )
-        removed = [self.name, *([last.source] if last.source else [])]
+        given = _given(source=added.source, created_from=added.created_from, workers=added.workers)
+        operation = SwitchKey(self.model_name, self.name, added.field, self._kept, kept, **given)
+        removed = [self.name, *([added.source] if added.source else [])]
         return Plan(
             [
-                "Every row of this database is filled. The new key takes the place of the old "
-                f"one, which stays as {self._kept!r}, a unique column.",
+                f"{empty} rows of this database are empty. {_REST}",
+                "The new key takes the place of the old one, which stays as "
+                f"{self._kept!r}, a unique column.",
                 "Meanwhile the migration locks the tables and builds their indexes anew: "
-                f"{self._counts(table)}. MariaDB and MySQL rewrite the tables.",
+                f"{self._counts()}. MariaDB and MySQL rewrite the tables.",
             ],
-            self._migration("switch", operation, table),
-            self.edit(removed, last.field, **{self._kept: kept_field}),
+            self._migration("switch", operation),
+            self.edit(removed, added.field, **{self._kept: kept}),
             after=[
                 "Make this edit, adapt what uses the old keys (URLs, tasks, other systems), and "
                 "commit it with the migration.",
-                "Where the site runs, run this command until it says that everything is filled.",
+                "Where the site runs, run this command until it says that the switch fills the "
+                "rest.",
                 f"Stop all processes, run {self.migrate}, and start them with the new code: no "
                 f"process can work with both kinds of key.",
             ],
         )
 
-    def _kept_field(self) -> models.Field[Any, Any]:
-        key: Any = self.project.key.clone()
-        key.primary_key, key._unique, key.serialize, key.db_column = False, True, True, None
-        if not isinstance(key, GeneratedOnSave):
-            key.editable = False
-        copy: models.Field[Any, Any] = key.clone()
-        return copy
-
-    def _before_switch(self) -> Plan:
-        """The switch is written but not applied: rows may have to be filled first."""
-        self.written = self.written[:-1]
-        self._state = self.project.loader.project_state(self.written[-1].node)
-        if self._empty_rows():
-            return self._fill()
-        return Plan(
-            ["Everything is filled."],
-            after=[
-                f"Stop all processes, run {self.migrate}, and start them with the new code.",
-            ],
-        )
-
     def status(self) -> list[str]:
         lines = super().status()
-        if isinstance(self.last, AddNewKey) and self.written[-1].applied:
-            lines.append(f"{self._empty_rows()} rows are left to fill.")
+        if self._way and self._way[0].applied and not self._is_switched:
+            lines.append(f"{self._filling().count_empty()} rows are left to fill.")
         return lines
 
-    def _table(self) -> KeyTable:
-        return key_table(self._state.apps, self.project.app, self.model_name)
+    def _counts(self) -> str:
+        connection, names = self.project.connection, self._table.tables
+        return ", ".join(f"{name} ({count_rows(connection, name)} rows)" for name in names)
 
-    def _counts(self, table: KeyTable) -> str:
-        connection = self.project.connection
-        return ", ".join(f"{name} ({count_rows(connection, name)} rows)" for name in table.tables)
-
-    def _migration(self, what: str, operation: Operation, table: KeyTable) -> MigrationWriter:
-        others = {link.model._meta.app_label for link in table.links} - {self.project.app}
+    def _migration(self, what: str, operation: Operation) -> MigrationWriter:
+        others = {link.model._meta.app_label for link in self._table.links} - {self.project.app}
         return self.migration(what, operation, *others)
 
-    def _check_kept(self, table: KeyTable, source: str | None) -> None:
+    def _check_kept(self, source: str | None) -> None:
         name = self._kept
-        taken = {field.name for field in table.model._meta.get_fields()} - {source}
+        taken = {field.name for field in self._table.key.model._meta.get_fields()} - {source}
         if not name.isidentifier() or name.startswith("_") or "__" in name or name in taken:
             raise ConfigurationError(
                 f"The old key can't be kept as {name!r}: the name is taken, or is not a valid "
@@ -584,6 +615,10 @@ class UuidKey(Stages):
             )
 
 
-def _source(name: str | None) -> dict[str, str]:
-    """``source`` as an argument of an operation, which a migration shows only if it is given."""
-    return {} if name is None else {"source": name}
+def _changed(field: Any, **attributes: Any) -> models.Field[Any, Any]:
+    """A copy of ``field`` with other attributes."""
+    changed = field.clone()
+    for name, value in attributes.items():
+        setattr(changed, name, value)
+    copy: models.Field[Any, Any] = changed.clone()  # built anew from these attributes
+    return copy

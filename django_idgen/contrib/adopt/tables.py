@@ -6,13 +6,16 @@ constraint first checks whether it is done, so that all of them can be repeated.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from django.apps.registry import Apps
-from django.db import models
+from django.db import DatabaseError, models
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.base.schema import BaseDatabaseSchemaEditor as Editor
 from django.db.backends.utils import strip_quotes, truncate_name
 
 from ...checks import generic_keys
@@ -20,9 +23,6 @@ from ...core.errors import ConfigurationError
 from ...db.rows import read_aggregate
 from ...db.tables import has_table
 from ...fields.operations import query
-
-AnyModel = type[models.Model]
-Editor = Any  # its methods for constraints have no public names
 
 _PARTITIONED = {
     "postgresql": "SELECT count(*) FROM pg_class WHERE oid = to_regclass(%s) "
@@ -33,73 +33,47 @@ _PARTITIONED = {
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
-    """A column that refers to the key: of a foreign key, a one-to-one, or a through table."""
+class Column:
+    """A column with keys of a table: the table's own, or references to it."""
 
     field: Any
-    """The ``ForeignKey``."""
-
-    @property
-    def model(self) -> AnyModel:
-        model: AnyModel = self.field.model
-        return model
-
-    @property
-    def table(self) -> str:
-        return strip_quotes(self.model._meta.db_table)
-
-    @property
-    def column(self) -> str:
-        return str(self.field.column)
-
-    @property
-    def new_column(self) -> str:
-        """The column that replaces it."""
-        return truncate_name(f"idgen_new_{self.column}", 60)
-
-    @property
-    def key(self) -> str:
-        """The column of the primary key of its own table."""
-        return str(self.model._meta.pk.column)
+    """The primary key; or a ``ForeignKey``, be it of a through table."""
+    model: Any
+    table: str
+    name: str
+    new: str
+    """The column that replaces it."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyTable:
-    """A model's table, and the links to its key."""
+    """The key of a table, and the links to it."""
 
-    model: AnyModel
-    links: tuple[Link, ...]
-
-    @property
-    def name(self) -> str:
-        return strip_quotes(self.model._meta.db_table)
-
-    @property
-    def column(self) -> str:
-        return str(self.model._meta.pk.column)
-
-    @property
-    def new_column(self) -> str:
-        """The column for the new key, unless another column has it already."""
-        return truncate_name(f"idgen_new_{self.column}", 60)
+    key: Column
+    links: tuple[Column, ...]
 
     @property
     def tables(self) -> list[str]:
-        return list(dict.fromkeys([self.name, *(link.table for link in self.links)]))
+        return list(dict.fromkeys([self.key.table, *(link.table for link in self.links)]))
 
 
 def key_table(apps: Apps | Any, app_label: str, model_name: str) -> KeyTable:
     """The table and links of a model, in the project's registry or in a migration's state."""
-    model: AnyModel = apps.get_model(app_label, model_name)
+    model = apps.get_model(app_label, model_name)
     links = [
-        Link(field)
+        field
         for other in apps.get_models(include_auto_created=True)
         for field in other._meta.local_fields
         if isinstance(field, models.ForeignKey)
         and field.remote_field.model is model
         and field.target_field is model._meta.pk
     ]
-    return KeyTable(model, tuple(links))
+    return KeyTable(_column_of(model._meta.pk), tuple(map(_column_of, links)))
+
+
+def _column_of(field: Any) -> Column:
+    table, new = strip_quotes(field.model._meta.db_table), f"idgen_new_{field.column}"
+    return Column(field, field.model, table, str(field.column), truncate_name(new, 60))
 
 
 def columns_of(connection: BaseDatabaseWrapper, table: str) -> list[str]:
@@ -115,61 +89,61 @@ def columns_of(connection: BaseDatabaseWrapper, table: str) -> list[str]:
 
 
 def refuse_unsupported(connection: BaseDatabaseWrapper, table: KeyTable, apps: Apps | Any) -> None:
-    """Raise :class:`ConfigurationError` with everything that prevents another type of key."""
-    found = [*_about_model(table), *_about_links(table), *_about_database(connection, table, apps)]
+    """Raise :class:`ConfigurationError` with everything that prevents another type of key.
+
+    ``apps`` is the project's: states of migrations have no ``GenericForeignKey``.
+    """
+    meta = table.key.model._meta
+    found = [
+        *_names_of_key(meta),
+        *_about_links(table),
+        *_about_database(connection, table),
+        *(
+            f"{count} rows of {label} point at it by a GenericForeignKey, which keeps the old "
+            f"keys: change or delete them first"
+            for label, count in _generic_rows(connection, meta, apps)
+        ),
+    ]
     if found:
         raise ConfigurationError(
-            f"The key of {table.model._meta.label} can't change its type: " + "; ".join(found)
+            f"The key of {meta.label} can't change its type: {'; '.join(found)}"
         )
 
 
-def _about_model(table: KeyTable) -> Iterator[str]:
-    meta = table.model._meta
-    name = meta.pk.name
-    named = [
-        *(index.name for index in meta.indexes if name in index.fields),
-        *(str(names) for names in meta.unique_together if name in names),
-        *(c.name for c in meta.constraints if name in getattr(c, "fields", ())),
-    ]
-    if named:
-        yield f"indexes or constraints name its key ({', '.join(named)}): drop them first"
+def _names_of_key(meta: Any) -> Iterator[str]:
+    parts = [each.name for each in _naming({meta.pk.name}, *meta.indexes, *meta.constraints)]
+    together = [str(names) for names in meta.unique_together if meta.pk.name in names]
+    if parts or together:
+        named = ", ".join([*parts, *together])
+        yield f"indexes or constraints name its key ({named}): drop them first"
 
 
 def _about_links(table: KeyTable) -> Iterator[str]:
     for link in table.links:
-        label = f"{link.model._meta.label}.{link.field.name}"
+        meta = link.model._meta
+        label = f"{meta.label}.{link.field.name}"
         if link.field.primary_key:
-            kind = (
-                "inherits from it" if link.field.remote_field.parent_link else "has it as its key"
-            )
-            yield f"{label} {kind}, so another table's key would change with it"
-        elif not link.model._meta.managed:
+            is_parent = link.field.remote_field.parent_link
+            how = "inherits from it" if is_parent else "has it as its key"
+            yield f"{label} {how}, so another table's key would change with it"
+        elif not meta.managed:
             yield f"{label} belongs to a model that migrations don't manage"
-        elif isinstance(link.model._meta.pk, models.CompositePrimaryKey):
+        elif isinstance(meta.pk, models.CompositePrimaryKey):
             yield f"{label} belongs to a model with a composite key"
 
 
-def _about_database(
-    connection: BaseDatabaseWrapper, table: KeyTable, apps: Apps | Any
-) -> Iterator[str]:
-    for name in table.tables:
-        if _is_partitioned(connection, name):
+def _about_database(connection: BaseDatabaseWrapper, table: KeyTable) -> Iterator[str]:
+    sql, is_postgres = _PARTITIONED.get(connection.vendor, ""), connection.vendor == "postgresql"
+    for name in table.tables if sql else ():
+        found = query(connection, sql, [connection.ops.quote_name(name) if is_postgres else name])
+        if found[0][0]:
             yield f"table {name} is partitioned"
-    for label, count in _generic_rows(connection, table, apps):
-        yield (
-            f"{count} rows of {label} point at it by a GenericForeignKey, which keeps the old "
-            f"keys: change or delete them first"
-        )
 
 
 def _generic_rows(
-    connection: BaseDatabaseWrapper, table: KeyTable, apps: Apps | Any
+    connection: BaseDatabaseWrapper, meta: Any, apps: Apps | Any
 ) -> Iterator[tuple[str, int]]:
-    """Each GenericForeignKey with rows that point at the table, and their number.
-
-    ``apps`` is the project's: states of migrations have no such fields.
-    """
-    meta = table.model._meta
+    """Each GenericForeignKey with rows that point at the table, and their number."""
     for model in apps.get_models():
         for generic, _key in generic_keys(model):
             if not columns_of(connection, model._meta.db_table):
@@ -181,85 +155,108 @@ def _generic_rows(
                 yield f"{model._meta.label}.{generic.name}", count
 
 
-def _is_partitioned(connection: BaseDatabaseWrapper, table: str) -> bool:
-    sql = _PARTITIONED.get(connection.vendor)
-    if sql is None:
-        return False
-    name = connection.ops.quote_name(table) if connection.vendor == "postgresql" else table
-    return bool(query(connection, sql, [name])[0][0])
-
-
 # --- indexes and constraints -----------------------------------------------------
 
 
-def drop_constraints(editor: Editor, link: Link) -> None:
-    """Drop the indexes and constraints that name the column of ``link``."""
-    model, meta = link.model, link.model._meta
-    for name in editor._constraint_names(model, [link.column], foreign_key=True):
-        editor.execute(editor._delete_fk_sql(model, name))
-    there = _names(editor, model)
-    for index in _with(meta.indexes, link):
-        if index.name in there:
-            editor.remove_index(model, index)
-    for constraint in _with(meta.constraints, link):
-        if constraint.name in there:
-            editor.remove_constraint(model, constraint)
-    for columns, fields in _unique_together(link):
-        for name in _unique_names(editor, model, columns):
-            if editor.connection.vendor == "mysql":
-                # MySQL may use it for another foreign key of the table.
-                editor._create_missing_fk_index(model, fields=[field.name for field in fields])
-            editor.execute(editor._delete_unique_sql(model, name))
+def drop_constraints(editor: Editor, link: Column) -> None:
+    """Drop the foreign key of ``link``, and the indexes and constraints that name its field."""
+    editor.alter_field(link.model, link.field, altered(link.field, db_constraint=False))
+    for is_there, _, drop in _parts(editor, link):
+        if is_there:
+            drop()
 
 
-def make_constraints(editor: Editor, link: Link) -> None:
+def make_constraints(editor: Editor, link: Column) -> None:
     """Make the indexes and constraints that the field of ``link`` has in the model."""
-    model, field, meta = link.model, link.field, link.model._meta
-    if field.unique and not _unique_names(editor, model, [link.column]):
-        editor.execute(editor._create_unique_sql(model, [field]))
-    for columns, fields in _unique_together(link):
-        if not _unique_names(editor, model, columns):
-            editor.execute(editor._create_unique_sql(model, fields))
-    there = _names(editor, model)
-    for index in _with(meta.indexes, link):
-        if index.name not in there:
-            editor.add_index(model, index)
-    for constraint in _with(meta.constraints, link):
-        if constraint.name not in there:
-            editor.add_constraint(model, constraint)
-    if editor._field_should_be_indexed(model, field) and not editor._constraint_names(
-        model, [link.column], index=True, unique=False
+    editor.alter_field(link.model, _as_found(editor, link), link.field)
+    for is_there, make, _ in _parts(editor, link):
+        if not is_there:
+            make()
+
+
+def put_keys_back(editor: Editor, table: KeyTable) -> list[str]:
+    """Make the foreign keys to ``table`` that are missing; the columns of those that fail."""
+    failed = []
+    for link in table.links:
+        found = _as_found(editor, link)
+        if found.db_constraint != link.field.db_constraint:
+            try:
+                editor.alter_field(link.model, found, link.field)
+            except DatabaseError:
+                failed.append(f"{link.table}.{link.name}")
+    return failed
+
+
+def _naming(names: set[str], *parts: Any) -> Iterator[Any]:
+    """Those indexes and constraints of a model that name one of the fields, or use it."""
+    for part in parts:
+        fields = {name.removeprefix("-") for name in getattr(part, "fields", ())}
+        # An exclusion has pairs of an expression and an operator; a string is a field.
+        used = [each[0] if isinstance(each, list | tuple) else each for each in _expressions(part)]
+        condition = models.Q(*(models.F(each) if isinstance(each, str) else each for each in used))
+        if names & {*fields, *getattr(part, "include", ()), *condition.referenced_base_fields}:
+            yield part
+
+
+def _expressions(part: Any) -> list[Any]:
+    condition = getattr(part, "condition", None)
+    return [*getattr(part, "expressions", ()), *([condition] if condition else [])]
+
+
+Change = Callable[[], object]
+
+
+def _parts(editor: Editor, link: Column) -> Iterator[tuple[bool, Change, Change]]:
+    """What names the field: whether the table has it, what makes it, and what drops it."""
+    model, meta, there = link.model, link.model._meta, _constraints(editor, link)
+    names = {link.field.name, link.field.attname}
+    for parts, add, remove in (
+        (meta.indexes, editor.add_index, editor.remove_index),
+        (meta.constraints, editor.add_constraint, editor.remove_constraint),
     ):
-        editor.execute(editor._create_index_sql(model, fields=[field]))
-    if field.db_constraint and not editor._constraint_names(model, [link.column], foreign_key=True):
-        editor.execute(editor._create_fk_sql(model, field, "_fk_%(to_table)s_%(to_column)s"))
+        for part in _naming(names, *parts):
+            yield part.name in there, partial(add, model, part), partial(remove, model, part)
+    alter = partial(editor.alter_unique_together, model)
+    for together in meta.unique_together:
+        if link.field.name in together:
+            found = _on(link, [meta.get_field(name).column for name in together], there)
+            is_there = any(each["unique"] for each in found)
+            yield is_there, partial(alter, (), (together,)), partial(alter, (together,), ())
 
 
-def _names(editor: Editor, model: type[models.Model]) -> set[str]:
-    connection = editor.connection
-    with connection.cursor() as cursor:
-        return set(connection.introspection.get_constraints(cursor, model._meta.db_table))
-
-
-def _unique_names(editor: Editor, model: type[models.Model], columns: list[str]) -> list[str]:
-    named = {constraint.name for constraint in model._meta.constraints}
-    found: list[str] = editor._constraint_names(
-        model, columns, unique=True, primary_key=False, exclude=named
+def _as_found(editor: Editor, link: Column) -> Any:
+    """The field of ``link`` with no foreign key, index and unique constraint but the column's."""
+    field, found = link.field, _on(link, [link.name], _constraints(editor, link))
+    return altered(
+        field,
+        db_constraint=field.db_constraint and any(each["foreign_key"] for each in found),
+        db_index=field.db_index and any(each["index"] or each["unique"] for each in found),
+        _unique=field.unique and any(each["unique"] for each in found),
     )
+
+
+def altered(field: Any, **attributes: Any) -> Any:
+    """A copy of ``field`` with other attributes, for ``alter_field``."""
+    copied = copy(field)
+    copied.__dict__.pop("unique", None)  # which Django caches
+    for name, value in attributes.items():
+        setattr(copied, name, value)
+    return copied
+
+
+def _constraints(editor: Editor, link: Column) -> dict[str, Any]:
+    """The indexes and constraints that the table of ``link`` has, by name."""
+    with editor.connection.cursor() as cursor:
+        found: dict[str, Any] = editor.connection.introspection.get_constraints(cursor, link.table)
     return found
 
 
-def _unique_together(link: Link) -> Iterator[tuple[list[str], list[Any]]]:
+def _on(link: Column, columns: list[str], there: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Those of ``columns`` that stand for no index or constraint of the model's ``Meta``."""
     meta = link.model._meta
-    for names in meta.unique_together:
-        if link.field.name in names:
-            fields: list[Any] = [meta.get_field(name) for name in names]
-            yield [field.column for field in fields], fields
-
-
-def _with(parts: Any, link: Link) -> Iterator[Any]:
-    """The indexes or constraints that name the field, be it in a condition."""
-    for part in parts:
-        text = repr(part.deconstruct()[1:])
-        if f"'{link.field.name}'" in text or f"'{link.field.attname}'" in text:
-            yield part
+    others = {part.name for part in (*meta.indexes, *meta.constraints)}
+    return [
+        each
+        for name, each in there.items()
+        if each["columns"] == columns and name not in others and not each["primary_key"]
+    ]

@@ -72,6 +72,20 @@ class Command(BaseCommand):
             action="store_true",
             help="one migration does it all; stop the site while it runs",
         )
+        parser.add_argument(
+            "--created-from",
+            metavar="FIELD",
+            default="",
+            help="of a UUID key: the time of FIELD goes into the new keys, which are made with "
+            "--workers. FIELD is the key, with UUIDs of version 7, or a column of dates",
+        )
+        parser.add_argument(
+            "--workers",
+            type=int,
+            nargs=2,
+            metavar=("FIRST", "END"),
+            help="with --created-from: worker ids that nothing lends or ever lent, without END",
+        )
         parser.add_argument("--keep-as", metavar="NAME", default="", help="a name for the old key")
         parser.add_argument("--back", action="store_true", help="go back to the old kind of key")
         parser.add_argument("--status", action="store_true", help="only show how far the table is")
@@ -108,6 +122,8 @@ class Command(BaseCommand):
             at_once=options["at_once"],
             back=options["back"],
             keep_as=options["keep_as"],
+            created_from=options["created_from"],
+            workers=tuple(options["workers"]) if options["workers"] else None,
         )
         project = Project(options["target"][0], options["database"])
         stages = stages_of(project, asked)

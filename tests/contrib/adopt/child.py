@@ -40,6 +40,10 @@ def main(pieces: list[str]) -> None:
     wait_patiently()
     django.setup()
     names: dict[str, Any] = {"__name__": "shop_code", "manage": manage}
+    from django_idgen.contrib.adopt import filling
+
+    assert filling.MAX_AT_SWITCH == 10_000  # as the documentation says
+    filling.MAX_AT_SWITCH = int(os.environ["ADOPT_AT_SWITCH"])
     for app in json.loads(os.environ["ADOPT_APPS"]):
         exec(f"from {app}.models import *", names)
     if "KILL_AFTER" in os.environ:

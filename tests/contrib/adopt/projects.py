@@ -129,6 +129,8 @@ class Project:
     apps: tuple[str, ...] = ("shop",)
     zone: str = ""
     """The TIME_ZONE of a project with ``USE_TZ = False``."""
+    at_switch: int = 0
+    """How many empty rows a switch fills."""
 
     def __post_init__(self) -> None:
         self.name = f"adopt_{os.getpid()}_{next(_serial)}"
@@ -202,6 +204,7 @@ class Project:
             "ADOPT_IDGEN": json.dumps(self.idgen),
             "ADOPT_APPS": json.dumps(self.apps),
             "ADOPT_ZONE": self.zone,
+            "ADOPT_AT_SWITCH": str(self.at_switch),
         }
         self._processes.append(
             Process(self.directory, {**os.environ, **given, **environment}, pieces)

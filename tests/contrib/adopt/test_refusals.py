@@ -109,6 +109,7 @@ WORDS = {
     ("shop.Indexed",): "constraints name its key (by_id)",
     ("shop.Target",): "1 rows of shop.Note.target point at it by a GenericForeignKey",
     ("shop.Target", "--at-once"): "Leave --at-once out",
+    ("shop.Parcel", "--back"): "is a UUID already: there is no way back",
 }
 
 

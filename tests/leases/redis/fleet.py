@@ -10,7 +10,7 @@ from django_idgen.core.errors import LeaseLost
 from django_idgen.core.lease import Lease, Namespace
 from django_idgen.leases.redis.registry import RedisLeases
 from django_idgen.models import NamespaceRecord
-from tests.contracts.lenders import EPOCH_US, Claims, DrivenTime
+from django_idgen.testing.contracts import EPOCH_US, Claims, DrivenTime
 from tests.tiers import LONG
 
 WINDOW = 1000

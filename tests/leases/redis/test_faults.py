@@ -20,7 +20,7 @@ from django_idgen.core.errors import (
 from django_idgen.leases.redis import registry as redis_scripts
 from django_idgen.leases.redis.registry import RedisLeases
 from django_idgen.models import NamespaceRecord
-from tests.contracts.lenders import HOUR_US
+from django_idgen.testing.contracts.lenders import HOUR_US
 from tests.contracts.loss_contract import another_server
 from tests.leases.redis.fleet import SHOP, STRIDE, Fleet, new_space
 from tests.places import empty_sqlite

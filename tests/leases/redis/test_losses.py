@@ -127,7 +127,7 @@ def test_a_restart_keeps_the_worker_ids_of_their_holders(fleet: Fleet, farm: Red
 
 def test_many_who_notice_a_loss_open_one_generation(fleet: Fleet, farm: RedisFarm) -> None:
     """Holders that find the hash gone at once: one opens a generation, the others adopt it."""
-    from tests.server_tools import at_once
+    from django_idgen.testing.contracts.lenders import at_once
 
     holders = fleet.hire()
     flush(farm.first)

@@ -14,6 +14,7 @@ from django_idgen.core.lease import Lease
 from django_idgen.db.connection import OwnConnection
 from django_idgen.leases import server
 from django_idgen.models import NamespaceRecord
+from django_idgen.testing.contracts.lenders import at_once
 from tests.leases.server.shop import (
     EPOCH_US,
     SHOP,
@@ -24,7 +25,6 @@ from tests.leases.server.shop import (
     rows_of,
 )
 from tests.server_tools import (
-    at_once,
     execute,
     kill_session_of,
     lossy_wire,

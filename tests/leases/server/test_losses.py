@@ -9,7 +9,7 @@ from django.core.management import call_command
 
 from django_idgen.core.errors import LeaseLost
 from django_idgen.core.layout import BitLayout
-from django_idgen.core.stored import Successor
+from django_idgen.core.stored import Era, Successor, unused_from
 from django_idgen.models import Installation, LeafAlloc, NamespaceRecord
 from django_idgen.sources.server import ServerSource
 from tests.leases.server.shop import (
@@ -27,6 +27,10 @@ from tests.leases.server.shop import (
     forget_workers,
     record_of,
     rows_of,
+)
+
+LAYOUT = BitLayout(
+    (("time", 41), ("worker", 10), ("sequence", 12)), tick_us=SHOP.tick_us, epoch_us=SHOP.epoch_us
 )
 
 
@@ -79,9 +83,7 @@ def test_a_scheduler_does_not_renew_what_a_loss_has_voided(
 
 def test_a_book_that_was_rewritten_voids_older_tokens(leases: ServerLeases, time: Time) -> None:
     """A fence that somebody lays by hand is a new generation as well (L6)."""
-    fields = (("time", 41), ("worker", 10), ("sequence", 12))
-    layout = BitLayout(fields, tick_us=SHOP.tick_us, epoch_us=SHOP.epoch_us)
-    shop = changed(leases, time, fingerprint=layout.fingerprint())
+    shop = changed(leases, time, fingerprint=LAYOUT.fingerprint())
     lease = shop.acquire(holder="a").lease
     fence = lease.until + WINDOW
     book = shop.stored_book()
@@ -223,3 +225,56 @@ def test_the_fence_reckons_with_those_who_were_ahead_before(
     NamespaceRecord.objects.using(leases.alias).update(highest_until=known["until"])
     forget_server(leases)
     assert leases.acquire(holder="newcomer").lease.start >= promised.until
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_loss_closes_the_past(
+    leases: ServerLeases, time: Time, loss: Callable[[ServerLeases], None]
+) -> None:
+    """Claims may be lost, and earlier ranges of worker ids: below the fence no tick is free.
+
+    Also where a scheduler is the first to notice. What is known of later ticks stays.
+    """
+    words = {**LAYOUT.fingerprint(), "workers": [0, 16]}
+    shop = changed(leases, time, fingerprint=words)
+    others, book = range(20, 23), shop.stored_book()
+    assert book is not None
+
+    def left() -> dict[int, int]:
+        stored = book.read()
+        assert stored is not None
+        return unused_from(stored, others)
+
+    lease = shop.acquire(holder="a").lease
+    book.claim(lambda _stored, _now_us: Era(LAYOUT, range(20, 21), 500))
+    assert left() == {20: 500, 21: 0, 22: 0}
+    loss(leases)
+    shop.renew_seen(idle_after=WINDOW)
+    again = shop.acquire(holder="b").lease
+    fence = record_of(leases).fence
+    assert set(left().values()) == {fence}
+    assert lease.until <= fence <= again.start
+    # A second loss leaves one more era, not one for each.
+    count = len(Installation.objects.using(leases.alias).get().namespaces)
+    loss(leases)
+    shop.acquire(holder="c")
+    assert set(left().values()) == {record_of(leases).fence}
+    assert len(Installation.objects.using(leases.alias).get().namespaces) <= count + 20
+
+
+def test_a_namespace_that_lost_nothing_has_an_open_past(leases: ServerLeases, time: Time) -> None:
+    """Nothing is closed when it is new, by its holders, nor by a fence that a command lays."""
+    words = {**LAYOUT.fingerprint(), "workers": [0, 16]}
+    shop = changed(leases, time, fingerprint=words)
+    book = shop.stored_book()
+    assert book is not None
+    for number in range(3):
+        lease = shop.acquire(holder=str(number)).lease
+        shop.renew(lease, last_tick=lease.start)
+        shop.renew_seen(idle_after=WINDOW)
+        stored = book.read()
+        assert stored is not None
+        assert stored.eras == ()
+        assert unused_from(stored, range(20, 22)) == {20: 0, 21: 0}
+        fence = lease.until + WINDOW
+        book.rewrite(lambda stored, _now_us: Successor.after(stored, fence, SHOP.workers))  # noqa: B023

@@ -11,7 +11,7 @@ from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.errors import LeaseLost
 from django_idgen.core.lease import Lease
 from django_idgen.db import dialects
-from tests.contracts.lenders import Claims
+from django_idgen.testing.contracts import Claims
 from tests.faults.failover import mariadb_pair as maria
 from tests.leases.server.shop import SHOP, SKEW, ServerLeases
 from tests.own_servers import pointing_at
