@@ -425,6 +425,11 @@ def token_reader(token: Token | None) -> Callable[[], str | None]:
     def read() -> str:
         try:
             found = token()
+        except KeyError as error:  # of os.environ
+            raise ConfigurationError(
+                f"{error.args[0]} is not set, so 'token' returned no access token. Set it to one "
+                f"that 'manage.py idgen_token create' of the service has printed."
+            ) from error
         except Exception as error:
             raise ConfigurationError(
                 f"'token' returned no access token: {type(error).__name__}: {error}"

@@ -15,13 +15,14 @@ from base64 import b64decode
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from django.core.cache import cache
 from django.db import Error as AnyDatabaseError
 from django.http import HttpRequest
-from django.utils import timezone
+from django.utils.crypto import salted_hmac
 from django.views.decorators.debug import sensitive_variables
 from rest_framework.authentication import BaseAuthentication, get_authorization_header
 from rest_framework.exceptions import AuthenticationFailed, PermissionDenied, Throttled
@@ -49,6 +50,7 @@ WARN_EVERY = 60.0
 """Seconds between two warnings about the cache."""
 
 logger = logging.getLogger("django_idgen")
+T = TypeVar("T")
 
 
 # --- callers ---------------------------------------------------------------------------
@@ -79,6 +81,11 @@ class Caller:
     def may_borrow_of_generator(self, alias: str) -> bool:
         """Worker ids are for programs: only a token can name their generators."""
         return self.token is not None and self.token.may_borrow_of_generator(alias)
+
+    @property
+    def borrows(self) -> bool:
+        """Whether the caller may borrow worker ids of any generator."""
+        return self.token is not None and bool(self.token.leases)
 
     def refusal(self, what: str) -> str:
         """The text for a token that doesn't name the ``what`` of the request."""
@@ -149,7 +156,8 @@ class TokenAuthentication(BaseAuthentication):
             return None
         token = TOKENS.lately(secret)
         if token is None:
-            token = _look_up(request, secret)
+            seen, digest = TOKENS.has_seen(secret), digest_of(secret)
+            token = _counted(request, digest, partial(_look_up, secret), is_known=seen)
         return TokenUser(token), token
 
     def authenticate_header(self, request: Request) -> str:  # noqa: ARG002
@@ -162,17 +170,35 @@ def default_authentication() -> list[type[BaseAuthentication]]:
     return [TokenAuthentication, *known]
 
 
-def _look_up(request: Request | HttpRequest, secret: str) -> KnownToken:
-    """Query the token of ``secret``, unless its sender's address guesses secrets.
+@sensitive_variables()
+def seen_lately(request: HttpRequest) -> Caller | None:
+    """The sender of a request with an access token that was seen lately; makes no query.
 
-    A guess can't succeed, but must not keep the database busy. Secrets that were right lately in
-    any process pass. Otherwise the clients of a new process, whose cache of tokens is empty, would
-    wait while a stranger at the same address (which may be a proxy's) guesses.
+    The short cut of the native API and of the old servers. It does what
+    :class:`TokenAuthentication` does, and so holds only where that is asked first.
     """
-    counted = current_settings().rest.caller_rate is not None
-    key = _key("known", digest_of(secret))
-    if counted and not TOKENS.has_seen(secret) and not _ask_cache(cache.get, key):
-        _check_address(request, counting=False)
+    secret = secret_of(request.META.get("HTTP_AUTHORIZATION", ""))
+    token = None if secret is None else TOKENS.lately(secret)
+    return None if token is None else Caller(TokenUser(token), token)
+
+
+@sensitive_variables()
+def authenticated(request: Request) -> Caller | None:
+    """The sender of the request; None without credentials.
+
+    Raises what the authentication classes of ``request`` raise, and :class:`Throttled` for an
+    address with too many wrong credentials.
+    """
+    header = request.META.get("HTTP_AUTHORIZATION", "")
+    _check_user_name(request)
+    find = partial(Caller.of, request)
+    if not header or secret_of(header):  # access tokens are counted by their own class
+        return find()
+    return _counted(request, salted_hmac("django_idgen.rest", header).hexdigest(), find)
+
+
+@sensitive_variables()
+def _look_up(secret: str) -> KnownToken:
     try:
         token = TOKENS.get(secret)
     except AnyDatabaseError as error:
@@ -184,11 +210,34 @@ def _look_up(request: Request | HttpRequest, secret: str) -> KnownToken:
             wait=5,
         ) from error
     if token is None:
-        _check_address(request, counting=True)
         raise AuthenticationFailed("This access token is not known, or has expired.")
-    if counted:
-        _ask_cache(cache.set, key, 1, REMEMBERED)
     return token
+
+
+@sensitive_variables()
+def _counted(
+    request: Request | HttpRequest, digest: str, find: Callable[[], T], *, is_known: bool = False
+) -> T:
+    """What ``find`` finds. With ``caller_rate`` the sender's address may fail only so often.
+
+    A guess at an access token can't succeed, but must not keep the database busy. Credentials that
+    were right lately, in any process, pass. Otherwise the clients of a new process, whose cache of
+    tokens is empty, would wait while a stranger at the same address (which may be a proxy's)
+    guesses. ``digest`` stands for the credentials. ``is_known``: this process knows them.
+    """
+    if current_settings().rest.caller_rate is None:
+        return find()
+    key = _key("known", digest)
+    if not is_known and not _ask_cache(cache.get, key):
+        _check_address(request, counting=False)
+    try:
+        found = find()
+    except AuthenticationFailed:
+        _check_address(request, counting=True)
+        raise
+    if found is not None:
+        _ask_cache(cache.set, key, 1, REMEMBERED)
+    return found
 
 
 def _check_address(request: Request | HttpRequest, *, counting: bool) -> None:
@@ -197,14 +246,14 @@ def _check_address(request: Request | HttpRequest, *, counting: bool) -> None:
         raise Throttled(throttle.wait())
 
 
-def check_credentials(request: Request | HttpRequest) -> None:
+@sensitive_variables()
+def _check_user_name(request: Request) -> None:
     """Refuse a user name with a NUL: databases raise an error for it instead of finding none."""
-    parts = request.META.get("HTTP_AUTHORIZATION", "").encode("latin-1", "replace").split()
-    if len(parts) != 2 or parts[0].lower() != b"basic":
-        return
-    with suppress(ValueError):  # BasicAuthentication refuses invalid base64
-        if b"\0" in b64decode(parts[1]).partition(b":")[0]:
-            raise AuthenticationFailed("A user name can't contain a NUL character.")
+    words = get_authorization_header(request).split()
+    if len(words) == 2 and words[0].lower() == b"basic":
+        with suppress(ValueError):  # BasicAuthentication refuses invalid base64
+            if b"\0" in b64decode(words[1]).partition(b":")[0]:
+                raise AuthenticationFailed("A user name can't contain a NUL character.")
 
 
 def secret_of(header: bytes | str) -> str | None:
@@ -326,15 +375,13 @@ class _Entry:
     asked_at: float
     """Stopwatch seconds of the last query."""
     fresh_until: float
-    asking: bool = False
-    """Whether a thread is querying the database for it now."""
 
 
 class TokenCache:
     """Tokens by the digest of their secret; secrets are not kept. Thread-safe.
 
-    After ``IDGEN["REST"]["token_max_age"]`` one thread at a time queries a token again. While
-    the database fails or hangs, the cached token stays valid for ``token_outage`` more. Unknown
+    After ``IDGEN["REST"]["token_max_age"]`` one thread queries a token again. While it waits, and
+    while the database fails, the cached token stays valid for ``token_outage`` more. Unknown
     secrets are not cached: a token that was just made works at once.
     """
 
@@ -361,66 +408,46 @@ class TokenCache:
 
         Raises :class:`django.db.Error` if the database fails and the cache has no token.
         """
-        digest = digest_of(secret)
+        digest, rest, now = digest_of(secret), current_settings().rest, self._now()
         entry = self._entries.get(digest)
-        if entry is not None and self._now() < entry.fresh_until:
+        if entry is not None and now < entry.fresh_until:
             return _living(entry.token)
-        if entry is None:
-            return self._query(secret, digest, None)
-        if entry.asking and self._now() < _believed_until(entry):
+        believed_until = -math.inf
+        if entry is not None:
+            believed_until = entry.asked_at + rest.token_max_age + rest.token_outage
             # A database that hangs must hold up one thread only.
-            return _living(entry.token)
-        entry.asking = True
+            entry.fresh_until = believed_until
         try:
-            return self._query(secret, digest, entry)
+            found = self._find(secret)
+        except AnyDatabaseError as error:
+            if entry is None or self._now() >= believed_until:
+                raise
+            logger.warning(
+                "The database can't be queried for access token %r. What was known of it %.0f s "
+                "ago is used: %s",
+                entry.token.name,
+                now - entry.asked_at,
+                error,
+            )
+            return _living(entry.token)
         finally:
-            entry.asking = False
+            if entry is not None:
+                entry.fresh_until = min(self._now() + RETRY_AFTER, believed_until)
+        if found is None:
+            self._entries.pop(digest, None)
+            return None
+        # Count from before the query: its answer may be old by now.
+        fresh = _Entry(found, asked_at=now, fresh_until=now + rest.token_max_age)
+        keep_newest(self._entries, digest, fresh, most=MOST_TOKENS)
+        return _living(found)
 
     def clear(self) -> None:
         """Forget all tokens."""
         self._entries = {}
 
-    def _query(self, secret: str, digest: str, entry: _Entry | None) -> KnownToken | None:
-        asked_at = self._now()
-        try:
-            found = self._find(secret)
-        except AnyDatabaseError as error:
-            if entry is None or self._now() >= _believed_until(entry):
-                raise
-            return self._keep_believing(entry, error)
-        if found is None:
-            self._entries.pop(digest, None)
-            return None
-        self._keep(digest, found, asked_at)
-        return _living(found)
-
-    def _keep_believing(self, entry: _Entry, error: AnyDatabaseError) -> KnownToken | None:
-        now = self._now()
-        entry.fresh_until = min(now + RETRY_AFTER, _believed_until(entry))
-        logger.warning(
-            "The database can't be queried for access token %r. What was known of it %.0f s ago "
-            "is used: %s",
-            entry.token.name,
-            now - entry.asked_at,
-            error,
-        )
-        return _living(entry.token)
-
-    def _keep(self, digest: str, token: KnownToken, asked_at: float) -> None:
-        # Count from before the query: its answer may be old by now.
-        entry = _Entry(token, asked_at, asked_at + current_settings().rest.token_max_age)
-        keep_newest(self._entries, digest, entry, most=MOST_TOKENS)
-
-
-def _believed_until(entry: _Entry) -> float:
-    rest = current_settings().rest
-    return entry.asked_at + rest.token_max_age + rest.token_outage
-
 
 def _living(token: KnownToken) -> KnownToken | None:
-    if token.expires_at is None:
-        return token
-    return token if token.is_valid_at(timezone.now()) else None
+    return token if token.is_valid() else None
 
 
 TOKENS = TokenCache()

@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NoReturn
 
 from django.conf import settings
-from django.http import HttpRequest
+from django.http import HttpRequest, QueryDict
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.exceptions import NotAuthenticated, NotFound, UnsupportedMediaType
 from rest_framework.negotiation import BaseContentNegotiation, DefaultContentNegotiation
 from rest_framework.parsers import BaseParser, FormParser
-from rest_framework.permissions import BasePermission, IsAuthenticated
+from rest_framework.permissions import SAFE_METHODS, BasePermission, IsAuthenticated
 from rest_framework.renderers import BaseRenderer, JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView, exception_handler
+from rest_framework.serializers import Serializer
+from rest_framework.views import exception_handler
+from rest_framework.viewsets import GenericViewSet
 
 from ..db.transactions import never_atomic
+from .asgi import check_body_limit
 from .authentication import (
     Caller,
-    check_credentials,
+    authenticated,
     default_authentication,
     has_foreign_secret,
 )
 from .failures import MOST_BODY, MOST_URL, Refusal, answer_to, content_of, too_large
-from .serializers import Operation, StrictJSONParser
+from .serializers import Input, Pages, StrictParser
 from .tokens import PREFIX
 
 NEVER_CACHED = {
@@ -36,7 +39,7 @@ NEVER_CACHED = {
 """Headers of every answer: no cache may repeat an id."""
 
 
-class IdgenView(APIView):
+class IdgenView(GenericViewSet):  # type: ignore[type-arg]
     """JSON in, JSON out; closed to anonymous callers; never cached.
 
     It runs outside the transaction of ``ATOMIC_REQUESTS``, since no id is taken inside one. Of
@@ -44,47 +47,41 @@ class IdgenView(APIView):
     """
 
     renderer_classes: Sequence[type[BaseRenderer]] = (JSONRenderer,)
-    parser_classes: Sequence[type[BaseParser]] = (StrictJSONParser, FormParser)
+    parser_classes: Sequence[type[BaseParser]] = (StrictParser, FormParser)
     permission_classes: Sequence[type[BasePermission]] = (IsAuthenticated,)
+    pagination_class = Pages
+    filter_backends = ()
     content_negotiation_class: type[BaseContentNegotiation] = DefaultContentNegotiation
     versioning_class = None
-    group: ClassVar[str] = "tags"
-    """The group of its operations in the schema."""
+    inputs: ClassVar[Mapping[str, type[Serializer[Any]]]] = {}
+    """By action: what it reads, from the query of a GET or from the body. None: no field."""
+    answers: ClassVar[Mapping[str, type[Serializer[Any]]]] = {}
+    """By action: what it answers, for the description of the API."""
+    for_tokens = True
+    """Whether a caller with an access token may get an answer, for the description, too."""
+    for_users = True
 
     @classmethod
-    def as_view(cls, **initkwargs: Any) -> Any:
-        return never_atomic(super().as_view(**initkwargs))
+    def as_view(cls, actions: Any = None, **initkwargs: Any) -> Any:
+        view: Any = never_atomic(super().as_view(actions, **initkwargs))
+        view.idgen_check = check_body_limit
+        return view
 
-    @classmethod
-    def operation_of(cls, method: str) -> Operation | None:
-        """What ``method`` takes and answers, also if a subclass overrides it undecorated."""
-        name = {"HEAD": "get"}.get(method, method.lower())
-        found = (getattr(vars(kind).get(name), "operation", None) for kind in cls.__mro__)
-        return next(filter(None, found), None)
-
-    @classmethod
-    def described(cls) -> type:
-        """The class that drf-spectacular reads instead of this view, which works without it."""
-        from . import openapi
-
-        return openapi.described(cls)
-
-    @property
-    def operation(self) -> Operation:
-        """Of the request."""
-        found = self.operation_of(str(self.request.method))
-        if found is None:
-            raise TypeError(f"{type(self).__name__} names no Operation for {self.request.method}.")
-        return found
+    def get_serializer_class(self) -> Any:
+        return self.inputs.get(self.action, Input)
 
     def read(self) -> dict[str, Any]:
-        """The input of the request. Raises DRF's ``ValidationError``, by field."""
-        return self.operation.read(self.request)
+        """The input of the action. Raises DRF's ``ValidationError``, by field."""
+        request = self.request
+        asked = request.query_params if request.method in SAFE_METHODS else request.data
+        return self.checked(self.get_serializer_class(), asked)
 
-    def respond(self, content: Any) -> Response:
-        """``content``, as the serializer of the operation writes it."""
-        kind: Any = self.operation.answer
-        return Response(kind(content).data, self.operation.status)
+    @staticmethod
+    def checked(kind: type[Serializer[Any]], asked: Any) -> dict[str, Any]:
+        # A plain dictionary: in a form DRF takes an empty value for a missing one.
+        given = kind(data=asked.dict() if isinstance(asked, QueryDict) else asked)
+        given.is_valid(raise_exception=True)
+        return dict(given.validated_data)
 
     def get_authenticators(self) -> list[BaseAuthentication]:
         return [authentication() for authentication in default_authentication()]
@@ -93,15 +90,14 @@ class IdgenView(APIView):
         # The project's own handler may write errors in a form that this API's clients can't read.
         return exception_handler
 
+    def perform_authentication(self, request: Request) -> None:
+        authenticated(request)
+
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         # First, since a session's CSRF check would read the body.
         check_url(request._request)
         check_body(request._request)
         super().initial(request, *args, **kwargs)
-
-    def perform_authentication(self, request: Request) -> None:
-        check_credentials(request)
-        super().perform_authentication(request)
 
     def handle_exception(self, exc: Exception) -> Response:
         answer = answer_to(exc)
@@ -110,10 +106,8 @@ class IdgenView(APIView):
             response.data = content_of(answer)
         return response
 
-    def finalize_response(
-        self, request: Request, response: Response, *args: Any, **kwargs: Any
-    ) -> Response:
-        final = super().finalize_response(request, response, *args, **kwargs)
+    def finalize_response(self, *args: Any, **kwargs: Any) -> Response:
+        final = super().finalize_response(*args, **kwargs)
         for name, value in NEVER_CACHED.items():
             final[name] = value
         return final
@@ -134,27 +128,28 @@ class IdgenView(APIView):
         return found
 
 
-class ModelPermissions(BasePermission):
-    """The Django permissions that the view's operations name. Access tokens have none."""
+class ActionPermissions(BasePermission):
+    """The Django permission that ``permissions`` of the view names. Access tokens have none."""
 
     message: str | None = None
 
     def has_permission(self, request: Request, view: Any) -> bool:
-        method = str(request.method)
-        operation = view.operation_of(method)
-        if operation is None:
-            # Closed, but for a method that the view lacks: that gets its 405 next.
-            return method == "OPTIONS" or not hasattr(view, method.lower())
-        caller = Caller.of(request)
-        permission = operation.permission
+        if view.action in (None, "metadata"):
+            # A method that the view lacks gets its 405 next; one that a subclass adds is closed.
+            return bool(view.action) or not hasattr(view, str(request.method).lower())
+        permission = view.permissions.get(view.action)
         self.message = f"You need a permission that you don't have: {permission}."
-        return caller is not None and caller.has_perm(permission)
+        caller = Caller.of(request)
+        return bool(caller and permission and caller.has_perm(permission))
 
 
 class ManagementView(IdgenView):
     """A view for users of the project who have Django's permissions for it."""
 
-    permission_classes: Sequence[type[BasePermission]] = (IsAuthenticated, ModelPermissions)
+    for_tokens = False
+    permission_classes: Sequence[type[BasePermission]] = (IsAuthenticated, ActionPermissions)
+    permissions: ClassVar[Mapping[str, str]]
+    """The permission for each action."""
 
 
 class NotThereView(IdgenView):
@@ -162,10 +157,8 @@ class NotThereView(IdgenView):
 
     schema = None
 
-    def get(self, request: Request, **_kwargs: str) -> NoReturn:  # noqa: ARG002
+    def missing(self, request: Request, **_kwargs: str) -> NoReturn:  # noqa: ARG002
         raise NotFound
-
-    post = put = patch = delete = get
 
 
 def check_url(request: HttpRequest) -> None:

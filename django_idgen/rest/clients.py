@@ -11,6 +11,8 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
 from math import ceil
 from secrets import token_hex
 from typing import Any
@@ -29,6 +31,8 @@ from .tokens import KnownToken
 
 MOST_LABEL = 200
 """Characters that a registry keeps of a holder's name."""
+MOST_QUOTED = 102
+"""Characters of an owner's name in a label: a hundred, and quotes."""
 OWNER_AGE = 60.0
 """Seconds after which a database's identity is read again."""
 WARNED = 0.8
@@ -50,7 +54,10 @@ class Owner:
 
     def label(self, holder: str) -> str:
         """The label of this owner's client ``holder``."""
-        return f"{json.dumps(self.name, ensure_ascii=False)} {holder}"
+        quoted = json.dumps(self.name, ensure_ascii=False)
+        if len(quoted) > MOST_QUOTED:  # a registry would cut it, and the owner would not be found
+            quoted = f'"{sha256(quoted.encode()).hexdigest()[:32]}"'
+        return f"{quoted} {holder}"
 
     def instance_label(self, namespace: str, name: str) -> str:
         """The label of a CosId instance, which identifies it."""
@@ -121,13 +128,16 @@ def _seconds_left(inspection: Inspection, inspected: InspectedMark) -> float:
 
 # --- installations ---------------------------------------------------------------------
 
-_owners: dict[str, DatabaseOwner] = {}
 _of_process: dict[int, str] = {}
 
 
-def _forget_owners(*, setting: str, **_kwargs: Any) -> None:
-    if setting in {"IDGEN", "DATABASES", "CACHES"}:
-        _owners.clear()
+@lru_cache
+def _owner_of(alias: str) -> DatabaseOwner:
+    return DatabaseOwner(alias)
+
+
+def _forget_owners(**_kwargs: Any) -> None:
+    _owner_of.cache_clear()
 
 
 setting_changed.connect(_forget_owners)
@@ -170,10 +180,6 @@ def installation_of_source(source: Any, tag: str) -> str:
         f"The database of tag {tag!r} doesn't show its identity. The service tries again within "
         "half a minute."
     )
-
-
-def _owner_of(alias: str) -> DatabaseOwner:
-    return _owners.get(alias) or _owners.setdefault(alias, DatabaseOwner(alias))
 
 
 def _this_process() -> str:

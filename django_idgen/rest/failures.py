@@ -19,8 +19,6 @@ The text says what a caller can do. The cause goes to the log, not into the answ
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from itertools import islice
 from typing import Any
 
 from django.core.exceptions import RequestDataTooBig, SuspiciousOperation
@@ -52,10 +50,6 @@ MOST_BODY = 65_536
 """Bytes of a body."""
 MOST_URL = 8_192
 """Characters of a path with its query."""
-MOST_NAMED = 10
-"""Unknown fields that an answer names."""
-MOST_NAME = 80
-"""Characters of each of these names."""
 
 logger = logging.getLogger("django_idgen")
 
@@ -192,14 +186,6 @@ def _answer_to_own(error: IdgenError) -> Refusal:
     else:
         logger.warning("Answered %d: %s", status, error, exc_info=error)
     return Refusal(status, code, detail, wait=wait)
-
-
-def few_of(wrong: Mapping[str, list[str]]) -> dict[str, list[str]]:
-    """The first few of ``wrong``: a client may send any number of unknown names."""
-    found = {name[:MOST_NAME]: texts for name, texts in islice(wrong.items(), MOST_NAMED)}
-    if len(wrong) > MOST_NAMED:
-        found["non_field_errors"] = [f"{len(wrong) - MOST_NAMED} more fields are wrong."]
-    return found
 
 
 def log_database(error: BaseException) -> None:

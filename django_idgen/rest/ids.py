@@ -10,14 +10,14 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.debug import sensitive_variables
 from rest_framework import serializers
-from rest_framework.exceptions import NotFound, ValidationError
+from rest_framework.exceptions import NotFound
 from rest_framework.permissions import BasePermission, IsAuthenticated
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -27,30 +27,17 @@ from rest_framework.throttling import BaseThrottle
 from ..core.encoding import ALPHABETS, MAX_PREFIX_LENGTH, PREFIX, TextForm
 from ..core.errors import IdgenError, InvalidId
 from ..core.generator import MAX_BATCH
-from ..core.segment import MAX_ID
 from ..ops.decoding import layout_document, parts_document
 from ..process.maps import current_settings, generators, segments
 from ..settings import DEFAULT_ALIAS
-from .authentication import TOKENS, Caller, ids_throttles, secret_of
+from .authentication import Caller, ids_throttles, seen_lately
 from .base import NEVER_CACHED, IdgenView, has_unmeasured_body
 from .failures import MOST_URL, answer_to, content_of
-from .serializers import (
-    Answer,
-    Choice,
-    Described,
-    IdNumber,
-    Input,
-    Moment,
-    Operation,
-    Shape,
-    Text,
-    Whole,
-)
-from .tags import KNOWN_TAGS, check_known
+from .serializers import Choice, IdMark, Input, Moment, Text
+from .tags import check_known, is_known
 
 if TYPE_CHECKING:
     from ..core.generator import Generator
-    from .tokens import KnownToken
 
 
 JSON = "application/json"
@@ -70,87 +57,41 @@ class Wanted:
     """Whether to write ids as JSON numbers instead of strings."""
 
 
-class Count(Whole):
-    """As many ids as ``max_count`` allows."""
+class IdsInput(Input):
+    """How many ids, and as what."""
 
-    digits = re.compile("[0-9]{1,12}", re.ASCII)
+    count = serializers.IntegerField(
+        required=False,
+        min_value=1,
+        help_text="How many ids, as a list; max_count of the service at most. Without it, one id.",
+    )
 
-    def to_internal_value(self, data: object) -> int:
-        self.most = _max_count()
-        return super().to_internal_value(data)
+    def get_fields(self) -> dict[str, Any]:
+        fields = super().get_fields()
+        fields["as"] = Choice(  # its name is a keyword
+            list(FORMS), required=False, help_text="Whether ids are JSON strings or numbers."
+        )
+        return fields
+
+    def validate_count(self, count: int) -> int:
+        if count > _max_count():
+            raise serializers.ValidationError(f"The maximum is {_max_count()} (max_count).")
+        return count
+
+
+class Ids(serializers.Serializer):  # type: ignore[type-arg]
+    """One id, or with ``count`` a list."""
+
+    id = IdMark(required=False)
+    ids = serializers.ListField(child=IdMark(), required=False)
 
 
 def _max_count() -> int:
     return min(current_settings().rest.max_count, MAX_BATCH)
 
 
-FIELDS = {
-    "count": Count(
-        least=1,
-        most=10_000,
-        required=False,
-        help_text="How many ids, as a list. Without it, a single id in no list. The setting "
-        "max_count of the service is the maximum.",
-    ),
-    "as": Choice(
-        list(FORMS),
-        required=False,
-        help_text="Whether ids are JSON strings or numbers. JavaScript reads long numbers wrong.",
-    ),
-}
-IdsInput: type[Input] = type(
-    "IdsInput",
-    (Input,),
-    {"__doc__": "How many ids, and as what.", "example": {"count": 2}} | FIELDS,
-)  # as a class, since "as" is a keyword
-
-
-def read_wanted(request: Request) -> Wanted:
-    """What the query and the body ask for. Raises :class:`ValidationError`, by field."""
-    asked = IdsInput.read(request.query_params)
-    if request.method == "POST":
-        body = IdsInput.read(request.data)
-        twice = asked.keys() & body.keys()
-        if twice:
-            raise ValidationError({name: ["It is given twice."] for name in twice})
-        asked |= body
-    return _wanted(asked.get("count"), asked.get("as"))
-
-
 def _wanted(count: int | None, form: str | None) -> Wanted:
     return Wanted(count, current_settings().rest.numbers if form is None else FORMS[form])
-
-
-AN_ID: Shape = {"oneOf": [IdNumber().shape(False), Whole(least=1, most=MAX_ID).shape(True)]}
-IDS: Shape = {
-    "oneOf": [
-        {
-            "type": "object",
-            "properties": {name: shape},
-            "additionalProperties": False,
-            "required": [name],
-        }
-        for name, shape in (("id", AN_ID), ("ids", {"type": "array", "items": AN_ID}))
-    ]
-}
-TAKE = Operation(
-    name="take_ids_of_{}",
-    summary="Take ids of a {}",
-    body=IdsInput,
-    answer=IDS,
-    errors=(409, 429),
-    examples={200: {"ids": ["249876543210987520", "249876543210987521"]}},
-)
-OPERATIONS = {
-    "post": TAKE,
-    "get": replace(
-        TAKE,
-        name="get_ids_of_{}",
-        body=None,
-        query=IdsInput,
-        description="As POST; never cached.",
-    ),
-}
 
 
 # --- views -----------------------------------------------------------------------------
@@ -174,40 +115,36 @@ class MayTake(BasePermission):
 class IdsView(IdgenView, ABC):
     """GET and POST take ids; HEAD answers as GET, and takes none."""
 
-    http_method_names: Sequence[str] = ("get", "post", "head", "options")
     permission_classes: Sequence[type[BasePermission]] = (IsAuthenticated, MayTake)
     throttle_classes: Sequence[type[BaseThrottle]] = ids_throttles()
-    group = "ids"
+    inputs: ClassVar[Any] = {"take": IdsInput}
+    answers: ClassVar[Any] = {"take": Ids}
     keyword: ClassVar[str]
     """The part of the URL that names the subject: a tag, or a generator's alias."""
-    what: ClassVar[str]
 
     @classmethod
-    def as_view(cls, **initkwargs: Any) -> Any:
-        ordinary = super().as_view(**initkwargs)
+    def as_view(cls, actions: Any = None, **initkwargs: Any) -> Any:
+        actions = actions or {"get": "take", "post": "take", "head": "look"}
+        ordinary = super().as_view(actions, **initkwargs)
         # A project's subclass may be stricter.
         if initkwargs or cls not in (GeneratorIdsView, TagIdsView):
             return ordinary
         return _with_short_cut(cls, ordinary)
 
-    @classmethod
-    def operation_of(cls, method: str) -> Operation | None:
-        found = OPERATIONS.get(method.lower())
-        if found is None:
-            return None
-        return replace(
-            found, name=found.name.format(cls.what), summary=found.summary.format(cls.what)
-        )
+    def wanted(self) -> Wanted:
+        """What query and body ask for; the body counts. Raises DRF's ``ValidationError``."""
+        asked = self.checked(IdsInput, self.request.query_params)
+        if self.request.method == "POST":
+            asked |= self.checked(IdsInput, self.request.data)
+        return _wanted(asked.get("count"), asked.get("as"))
 
-    def get(self, request: Request, **_kwargs: str) -> HttpResponse:
-        wanted = read_wanted(request)
+    def take(self, request: Request, **_kwargs: str) -> HttpResponse:  # noqa: ARG002
+        wanted = self.wanted()
         self.check_there(self.subject)
         return _answer(self.generator(self.subject), wanted)
 
-    post = get
-
-    def head(self, request: Request, **_kwargs: str) -> HttpResponse:
-        read_wanted(request)
+    def look(self, request: Request, **_kwargs: str) -> HttpResponse:  # noqa: ARG002
+        self.wanted()
         self.check_there(self.subject)
         return HttpResponse(content_type=JSON)
 
@@ -217,7 +154,7 @@ class IdsView(IdgenView, ABC):
 
     @staticmethod
     @abstractmethod
-    def may_take(caller: Caller | KnownToken, subject: str) -> bool:
+    def may_take(caller: Caller, subject: str) -> bool:
         """Whether the caller may take ids of ``subject``."""
 
     @staticmethod
@@ -240,10 +177,9 @@ class GeneratorIdsView(IdsView):
     """Ids of a generator: one, or up to ``max_count`` with ``count``."""
 
     keyword = "alias"
-    what = "generator"
 
     @staticmethod
-    def may_take(caller: Caller | KnownToken, subject: str) -> bool:
+    def may_take(caller: Caller, subject: str) -> bool:
         return caller.may_take_of_generator(subject)
 
     @staticmethod
@@ -264,15 +200,14 @@ class TagIdsView(IdsView):
     """Ids of a tag: one, or up to ``max_count`` with ``count``."""
 
     keyword = "tag"
-    what = "tag"
 
     @staticmethod
-    def may_take(caller: Caller | KnownToken, subject: str) -> bool:
+    def may_take(caller: Caller, subject: str) -> bool:
         return caller.may_take_of_tag(subject)
 
     @staticmethod
     def is_known(subject: str) -> bool:
-        return KNOWN_TAGS.has_lately(subject)
+        return is_known(subject)
 
     @staticmethod
     def check_there(subject: str) -> None:
@@ -342,10 +277,8 @@ def _short_cut(
         and rest.tag_rate is None
     ):
         return None
-    secret = secret_of(meta.get("HTTP_AUTHORIZATION", ""))
-    token = None if secret is None else TOKENS.lately(secret)
-    subject = kwargs[cls.keyword]
-    if token is None or not cls.may_take(token, subject) or not cls.is_known(subject):
+    caller, subject = seen_lately(request), kwargs[cls.keyword]
+    if caller is None or not cls.may_take(caller, subject) or not cls.is_known(subject):
         return None
     wanted = _quick_wanted(query)
     return None if wanted is None else _quick_answer(cls, subject, wanted)
@@ -379,33 +312,12 @@ def _quick_answer(cls: type[IdsView], subject: str, wanted: Wanted) -> HttpRespo
 
 # --- decoding --------------------------------------------------------------------------
 
-SHOWN = "54901763806867456"
-
-
-class AnyId(Described, serializers.Field):  # type: ignore[type-arg]
-    """An id in any form: the view reads it once the form is known."""
-
-    def to_internal_value(self, data: object) -> object:
-        return data
-
-    def shape(self, asked: bool) -> Shape:  # noqa: ARG002
-        number = {"type": "integer", "minimum": 1, "maximum": MAX_ID}
-        return {"oneOf": [number, {"type": "string"}], "example": SHOWN}
-
-
-class Alias(Text):
-    """A configured generator. The view checks it."""
-
-    def shape(self, asked: bool) -> Shape:  # noqa: ARG002
-        return {"type": "string", "enum": list(generators)}
-
 
 class DecodeInput(Input):
     """The id to decode."""
 
-    example: ClassVar[Any] = {"id": SHOWN}
-    id = AnyId(help_text="The id: a number, or a text in the form that is named.")
-    form = Choice(sorted(ALPHABETS), default="decimal", help_text="The alphabet of the id.")
+    id = Text(help_text="A number, or a text in the form that is named.")
+    form = Choice(sorted(ALPHABETS), default="decimal")
     prefix = serializers.RegexField(
         rf"\A({PREFIX.pattern})?\Z",
         trim_whitespace=False,
@@ -414,15 +326,17 @@ class DecodeInput(Input):
         default="",
         help_text="The text before the id's digits, such as “ord_”.",
     )
-    generator = Alias(
-        max_length=128,
-        default=DEFAULT_ALIAS,
-        help_text="The generator of the id: an alias of the settings.",
-    )
+    generator = serializers.CharField(default=DEFAULT_ALIAS, help_text="An alias of the settings.")
+
+    def validate_generator(self, alias: str) -> str:
+        if alias not in generators:
+            known = ", ".join(generators)
+            raise serializers.ValidationError(f"There is no generator {alias!r}. Known: {known}.")
+        return alias
 
 
-class LayoutShown(Answer):
-    """A layout."""
+class Layout(serializers.Serializer):  # type: ignore[type-arg]
+    """A layout of ids."""
 
     name = serializers.CharField()
     bits = serializers.DictField(child=serializers.IntegerField())
@@ -430,80 +344,37 @@ class LayoutShown(Answer):
     epoch = Moment()
 
 
-class Decoded(Answer):
+class Decoded(serializers.Serializer):  # type: ignore[type-arg]
     """The parts of an id."""
 
-    example: ClassVar[Any] = {
-        "generator": "default",
-        "id": SHOWN,
-        "time": "2025-06-01T12:00:00.517000Z",
-        "time_ms": 1748779200517,
-        "worker": 3,
-        "worker_parts": {},
-        "sequence": 0,
-        "batch": 0,
-        "layout": {
-            "name": "standard",
-            "bits": {"time": 41, "worker": 10, "sequence": 12},
-            "tick_ms": 1.0,
-            "epoch": "2025-01-01T00:00:00Z",
-        },
-    }
     generator = serializers.CharField()
-    id = IdNumber()
+    id = IdMark()
     time = Moment()
     time_ms = serializers.IntegerField(help_text="The same in milliseconds since 1970.")
     worker = serializers.IntegerField()
     worker_parts = serializers.DictField(child=serializers.IntegerField())
     sequence = serializers.IntegerField()
     batch = serializers.IntegerField()
-    layout = LayoutShown()
-
-
-DECODE = Operation(
-    name="decode_id",
-    summary="Decode an id",
-    description="Shows when and by which worker id it was made. Takes no id.",
-    query=DecodeInput,
-    answer=Decoded,
-)
+    layout = Layout()
 
 
 class DecodeView(IdgenView):
     """Decodes an id without a query."""
 
-    group = "ids"
+    inputs: ClassVar[Any] = {"decode": DecodeInput}
+    answers: ClassVar[Any] = {"decode": Decoded}
 
-    @DECODE
-    def get(self, request: Request, **_kwargs: str) -> Response:  # noqa: ARG002
+    def decode(self, request: Request, **_kwargs: str) -> Response:  # noqa: ARG002
+        """When and by which worker id an id was made. Takes no id."""
         wanted = self.read()
-        generator = _generator_with_parts(wanted["generator"])
-        parts = generator.decode(_value(wanted))
+        alias, given, prefix = wanted["generator"], wanted["id"], wanted["prefix"]
+        if prefix and not given.startswith(prefix):
+            raise InvalidId(given, f"it does not begin with {prefix!r}")
+        generator: Any = generators[alias]
+        if not generator.has_parts:
+            why = f"The ids of generator {alias!r} contain no time and no worker id."
+            raise serializers.ValidationError({"generator": [why]})
+        parts = generator.decode(TextForm(wanted["form"], prefix).read(given))
         layout = layout_document(generator.layout)
-        return self.respond(
-            {"generator": wanted["generator"], **parts_document(parts), "layout": layout}
-        )
-
-    @replace(DECODE, name="take_apart_id", query=None, body=DecodeInput)
-    def post(self, request: Request, **kwargs: str) -> Response:
-        return self.get(request, **kwargs)
-
-
-def _value(wanted: dict[str, Any]) -> int:
-    form = TextForm(wanted["form"], wanted["prefix"])
-    given = wanted["id"]
-    if wanted["prefix"] and not (isinstance(given, str) and given.startswith(wanted["prefix"])):
-        raise InvalidId(given, f"it does not begin with {wanted['prefix']!r}")
-    return form.read(given)
-
-
-def _generator_with_parts(alias: str) -> Any:
-    if alias not in generators:
-        known = ", ".join(generators)
-        raise ValidationError({"generator": [f"There is no generator {alias!r}. Known: {known}."]})
-    found: Any = generators[alias]
-    if not found.has_parts:
-        raise ValidationError(
-            {"generator": [(f"The ids of generator {alias!r} contain no time and no worker id.")]}
-        )
-    return found
+        found = {"generator": alias, **parts_document(parts), "layout": layout}
+        return Response(Decoded(found).data)

@@ -20,17 +20,7 @@ from ..process.factory import lease_databases
 from ..process.maps import current_settings
 from .base import ManagementView
 from .failures import Refusal
-from .serializers import (
-    Answer,
-    Choice,
-    Input,
-    Moment,
-    Operation,
-    PageInput,
-    Text,
-    page_of,
-    pages_of,
-)
+from .serializers import Choice, Input, Moment, PageInput, Text
 
 logger = logging.getLogger("django_idgen")
 
@@ -42,123 +32,68 @@ STATES = ("free", "held", "lapsing", "lapsed", "used", "reserved")
 class LeasesInput(PageInput):
     """Which leases to show."""
 
-    namespace = Text(max_length=128, required=False, help_text="Only worker ids of this namespace.")
-    state = Choice(
-        STATES,
-        required=False,
-        help_text=(
-            "free: released, or freed by hand; held: renewed in time; lapsing: the renewal is "
-            "late; lapsed: the window has ended, or a loss has made it void; used: its holder has "
-            "ended, and the registry lends no worker id again; reserved: outside of workers."
-        ),
-    )
+    namespace = Text(max_length=128, required=False)
+    state = Choice(STATES, required=False)
 
 
-class ReleaseLeaseInput(Input):
+class FreeInput(Input):
     """Which lease to end: a newer holder of the worker id keeps it."""
 
-    example: ClassVar[Any] = {"lease": "5b2f0a6c1d9e4387"}
     lease = Text(max_length=64, help_text="The lease, as in the list of leases.")
 
 
-class LeaseShown(Answer):
+class LeaseShown(serializers.Serializer):  # type: ignore[type-arg]
     """Who holds a worker id."""
 
-    example: ClassVar[Any] = {
-        "generator": "default",
-        "namespace": "default",
-        "registry": "database",
-        "place": "default",
-        "worker": 3,
-        "lease": "5b2f0a6c1d9e4387",
-        "state": "held",
-        "holder": "web-1",
-        "promised_until": "2025-06-01T12:03:00Z",
-        "window_left": 171.5,
-        "clock_offset": 0.004,
-        "acquired_at": "2025-06-01T08:00:00Z",
-        "seen_at": "2025-06-01T12:00:00Z",
-    }
     generator = serializers.CharField(
         allow_null=True, help_text="An alias; null if none here uses it."
     )
     namespace = serializers.CharField()
-    registry = serializers.CharField(
-        help_text="The kind of its registry, such as database or redis."
-    )
-    place = serializers.CharField(
-        help_text="Where the registry keeps it, such as the alias of the database: namespaces of "
-        "one name may be in several places."
-    )
+    registry = serializers.CharField()
+    place = serializers.CharField(help_text="Where the registry keeps it.")
     worker = serializers.IntegerField()
-    lease = serializers.CharField(
-        help_text="Identifies the lease to release it by hand; it can't renew it. Empty if the "
-        "worker id is free."
-    )
-    state = Choice(STATES)
+    lease = serializers.CharField(help_text="Identifies the lease; it can't renew it.")
+    state = Choice(STATES, source="state.value")
     holder = serializers.CharField()
-    promised_until = Moment(allow_null=True)
+    promised_until = Moment(source="until", allow_null=True)
     window_left = serializers.FloatField(
         allow_null=True, help_text="Seconds that its holder may still stamp without renewing."
     )
     clock_offset = serializers.FloatField(
-        allow_null=True,
-        help_text="Seconds that the holder's clock was ahead of the registry's when last seen; "
-        "negative: behind.",
+        allow_null=True, help_text="Seconds that the holder's clock was ahead of the registry's."
     )
     acquired_at = Moment(allow_null=True)
     seen_at = Moment(allow_null=True)
 
 
-class ReleasedByHand(Answer):
+class Freed(serializers.Serializer):  # type: ignore[type-arg]
     """What became of a lease."""
 
-    example: ClassVar[Any] = {"generator": "default", "worker": 3, "released": True}
     generator = serializers.CharField()
     worker = serializers.IntegerField()
     released = serializers.BooleanField(help_text="False if it was free.")
 
 
-class WorkerLeasesView(ManagementView):
+class LeasesView(ManagementView):
     """Who holds which worker id, without the tokens that renew leases."""
 
-    group = "leases"
+    inputs: ClassVar[Any] = {"list": LeasesInput, "release": FreeInput}
+    answers: ClassVar[Any] = {"list": LeaseShown, "release": Freed}
+    permissions: ClassVar[Any] = {
+        "list": "django_idgen.view_workerlease",
+        "release": "django_idgen.change_workerlease",
+    }
 
-    @Operation(
-        name="list_leases",
-        summary="Who holds which worker id",
-        permission="django_idgen.view_workerlease",
-        query=LeasesInput,
-        answer=pages_of(LeaseShown),
-    )
-    def get(self, request: Request, **_kwargs: str) -> Response:
+    def list(self, request: Request, **_kwargs: str) -> Response:  # noqa: ARG002
         wanted = self.read()
-        asked = [(key, wanted[key]) for key in ("namespace", "state") if key in wanted]
-        fitting = [each for each in _leases() if all(each[key] == value for key, value in asked)]
+        asked = wanted.keys() & {"namespace", "state"}
+        shown = LeaseShown(list(_leases()), many=True).data
+        fitting = [each for each in shown if all(each[key] == wanted[key] for key in asked)]
         fitting.sort(key=lambda each: tuple(each[key] for key in ORDER))
-        return self.respond(page_of(request, wanted, fitting))
+        return self.get_paginated_response(self.paginate_queryset(fitting))
 
-
-class ReleaseLeaseView(ManagementView):
-    """Free a worker id by hand, as after its holder was killed."""
-
-    group = "leases"
-
-    @Operation(
-        name="free_worker",
-        summary="Free a worker id by hand",
-        description=(
-            "For a holder that was killed. A running holder notices at its next renewal: it uses "
-            "up its window and takes another lease. The next holder of the worker id starts after "
-            "that window, so that no id repeats. If it now has another holder, nothing is done: "
-            "409."
-        ),
-        permission="django_idgen.change_workerlease",
-        body=ReleaseLeaseInput,
-        answer=ReleasedByHand,
-        errors=(409,),
-    )
-    def post(self, request: Request, alias: str, worker: int, **_kwargs: str) -> Response:
+    def release(self, request: Request, alias: str, worker: int, **_kwargs: str) -> Response:
+        """Free a worker id by hand, as after its holder was killed."""
         if alias not in current_settings().generators:
             raise NotFound(f"There is no generator {alias!r}.")
         lease = self.read()["lease"]
@@ -172,13 +107,13 @@ class ReleaseLeaseView(ManagementView):
             raise Refusal(409, "not_seen_from_here", str(error)) from error
         if released:
             logger.warning(
-                "%s released worker id %d of generator %r by hand",
-                request.user,
+                "%r released worker id %d of generator %r by hand",
+                str(request.user),
                 worker,
                 alias,
                 extra={"idgen_event": "worker_released"},
             )
-        return self.respond({"generator": alias, "worker": worker, "released": released})
+        return Response({"generator": alias, "worker": worker, "released": released})
 
 
 def _check_holder(alias: str, worker: int, lease: str) -> None:
@@ -194,7 +129,18 @@ def _check_holder(alias: str, worker: int, lease: str) -> None:
         )
 
 
-def _leases() -> Iterator[dict[str, Any]]:
+class _Shown:
+    """An entry, and the generator that uses it."""
+
+    def __init__(self, generator: str | None, entry: WorkerEntry) -> None:
+        self.generator = generator
+        self.entry = entry
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.entry, name)
+
+
+def _leases() -> Iterator[_Shown]:
     """Each worker id once, though several generators may share a namespace.
 
     Namespaces of one name in two places are two.
@@ -209,7 +155,7 @@ def _leases() -> Iterator[dict[str, Any]]:
             key = entry.registry, entry.place or alias, entry.namespace, entry.worker
             if key not in seen:
                 seen.add(key)
-                yield _document(alias, entry)
+                yield _Shown(alias, entry)
     for database, users in lease_databases().items():
         if is_missing("WorkerLease", database):
             continue
@@ -217,22 +163,4 @@ def _leases() -> Iterator[dict[str, Any]]:
         known = {each.namespace for each in users}
         rows = WorkerLease.objects.using(database).exclude(namespace__in=known)
         for entry in entries_from_rows(rows, database).values():
-            yield _document(None, entry)
-
-
-def _document(alias: str | None, entry: WorkerEntry) -> dict[str, Any]:
-    return {
-        "generator": alias,
-        "namespace": entry.namespace,
-        "registry": entry.registry,
-        "place": entry.place,
-        "worker": entry.worker,
-        "lease": entry.lease,
-        "state": entry.state.value,
-        "holder": entry.holder,
-        "promised_until": entry.until,
-        "window_left": entry.window_left,
-        "clock_offset": entry.clock_offset,
-        "acquired_at": entry.acquired_at,
-        "seen_at": entry.seen_at,
-    }
+            yield _Shown(None, entry)

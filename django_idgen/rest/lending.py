@@ -64,18 +64,7 @@ from .clients import (
     installation_of_source,
 )
 from .failures import Refusal
-from .serializers import (
-    Answer,
-    Described,
-    Mark,
-    Operation,
-    PrintableText,
-    Seconds,
-    Shape,
-    Shaped,
-    TolerantInput,
-    WholeNumber,
-)
+from .serializers import Mark, Seconds, Text
 from .tags import check_known
 
 PATIENCE = 5.0
@@ -87,103 +76,46 @@ MOST_TEXT = 64
 
 # --- requests and answers --------------------------------------------------------------
 
-FIELDS: Shape = {
-    "type": "array",
-    "description": "Each part of an id with its bits, the highest first.",
-    "items": {
-        "type": "array",
-        "items": {"oneOf": [{"type": "string"}, {"type": "integer"}]},
-        "minItems": 2,
-        "maxItems": 2,
-    },
-}
-WORKERS: Shape = {
-    "type": "array",
-    "description": "The first worker id, and the one after the last.",
-    "items": {"type": "integer"},
-    "minItems": 2,
-    "maxItems": 2,
-}
-NONCE = {"nonce": "9f2c41d07ab35e68"}
-INSTALLATION = {"installation": "4fd1c3a09b7e4d52a6f0c2d8e1b37a95"}
-STANDARD = {
-    "fields": [["time", 41], ["worker", 10], ["sequence", 12]],
-    "tick_us": 1000,
-    "epoch_us": 1735689600000000,
-    "workers": [0, 1024],
-}
-SETTINGS = {"fingerprint": STANDARD, "window": "180000", "ahead": "0"}
-HELD = {
-    "worker": 3,
-    "token": "b7c1e0d24f8a4c6f9a35d1e2f0b86c47",  # nosec B105  # an example in the schema
-    "start": "13089600517",
-    "until": "13089780517",
-    "generation": 1,
-}
 
-
-class Fingerprint(Described, serializers.DictField):
-    """The settings that all holders must share. An error names the one that differs."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(allow_empty=False, **options)
-
-    def shape(self, asked: bool) -> Shape:
-        whole = {"type": "integer"}
-        return {
-            "type": "object",
-            "description": "What holders of worker ids must agree on. Settings of other "
-            "registries are left out.",
-            "properties": {
-                "fields": FIELDS,
-                "tick_us": {**whole, "description": "Length of a tick in µs."},
-                "epoch_us": {**whole, "description": "Where time begins, in µs since 1970."},
-                "workers": WORKERS,
-            },
-            "additionalProperties": {},
-            **({"minProperties": 1} if asked else {}),
-        }
-
-
-class LendingInput(TolerantInput):
+class LendingInput(serializers.Serializer):  # type: ignore[type-arg]
     """The fields of every request."""
 
-    nonce = PrintableText(max_length=MOST_TEXT, required=False)
+    nonce = Text(max_length=MOST_TEXT, required=False)
     """The answer repeats it, so that a client can't take another answer for it."""
-    installation = PrintableText(max_length=MOST_TEXT, required=False)
+    installation = Text(max_length=MOST_TEXT, required=False)
     """The installation that lent to the client before. The client gets nothing of another one."""
 
 
 class SegmentInput(LendingInput):
     """Which segment to take."""
 
-    example: ClassVar[Any] = {"tag": "orders", "floor": "4001", "times": 1, "at_least": 1, **NONCE}
-    tag = PrintableText(max_length=128, required=False)
-    """The tag once more, where no proxy changes it."""
-    times = WholeNumber(most=1_000_000_000, default=1)
-    at_least = WholeNumber(least=1, most=1_000_000_000, default=1)
-    floor = WholeNumber(default=0)
-    granted = WholeNumber(required=False)
-    """The end of the highest segment, if the floor lies above it: at the client's loaded rows."""
+    tag = Text(max_length=128, required=False, help_text="Once more, where no proxy changes it.")
+    times = serializers.IntegerField(min_value=0, max_value=1_000_000_000, default=1)
+    at_least = serializers.IntegerField(min_value=1, max_value=1_000_000_000, default=1)
+    floor = Mark(default=0)
+    granted = Mark(
+        required=False,
+        help_text="The end of the highest segment, if the floor lies above it: at the client's "
+        "loaded rows.",
+    )
 
 
 class SettingsInput(LendingInput):
     """The settings that a holder must share with this service."""
 
-    fingerprint = Fingerprint()
-    window = WholeNumber(least=1)
+    fingerprint = serializers.DictField(allow_empty=False)
+    window = Mark(min_value=1)
     """The client's window in ticks, which sets how often it renews."""
-    ahead = WholeNumber(default=0)
+    ahead = Mark(default=0)
     """How far past now the client may stamp (``max_ahead``), in ticks."""
 
 
 class AcquireInput(SettingsInput):
     """The borrower of a worker id, and its first tick."""
 
-    example: ClassVar[Any] = {"holder": "web-1", "not_before": "0", **SETTINGS, **NONCE}
-    holder = PrintableText(max_length=MOST_LABEL, allow_blank=True, default="")
-    not_before = WholeNumber(default=0)
-    avoid = WholeNumber(most=MAX_ID, allow_null=True, default=None)
+    holder = Text(max_length=MOST_LABEL, allow_blank=True, default="")
+    not_before = Mark(default=0)
+    avoid = Mark(max_value=MAX_ID, allow_null=True, default=None)
 
     def validate_holder(self, holder: str) -> str:
         if holder.startswith(OLD_CLIENTS):
@@ -197,150 +129,62 @@ class AcquireInput(SettingsInput):
 class LeaseFields(serializers.Serializer):  # type: ignore[type-arg]
     """A lease. Numbers that JavaScript may not read exactly are text."""
 
-    worker = WholeNumber(most=MAX_ID)
-    token = PrintableText(
-        max_length=MOST_TOKEN, help_text="Lets its holder renew and release: a secret."
-    )
+    worker = serializers.IntegerField(min_value=0, max_value=MAX_ID)
+    token = Text(max_length=MOST_TOKEN, help_text="Lets its holder renew and release: a secret.")
     start = Mark(help_text="The first tick that may be stamped.")
     until = Mark(help_text="The first tick that may not.")
-    generation = WholeNumber(most=2**31 - 1)
+    generation = serializers.IntegerField(min_value=0, max_value=2**31 - 1)
 
 
 class RenewInput(SettingsInput):
     """Which lease to renew."""
 
-    example: ClassVar[Any] = {"lease": HELD, "last_tick": "13089660511", **SETTINGS, **NONCE}
     lease = LeaseFields()
-    last_tick = WholeNumber()
+    last_tick = Mark()
 
 
 class ReleaseInput(LendingInput):
     """Which lease to give back."""
 
-    example: ClassVar[Any] = {"lease": HELD, **NONCE}
     lease = LeaseFields()
 
 
 class RenewSeenInput(SettingsInput):
     """Which leases to renew."""
 
-    example: ClassVar[Any] = {"idle_after": 600.0, **SETTINGS, **NONCE}
     idle_after = Seconds(min_value=0.0, max_value=1e6)
 
 
-class Terms(Answer):
-    """The installation that lends."""
-
-    installation = PrintableText(
-        help_text=(
-            "The database that the ids come from. Another database may give out the same ids, so "
-            "a service with another database refuses a client that sends this value."
-        )
-    )
-
-
-class Lent(Terms):
+class Lent(serializers.Serializer):  # type: ignore[type-arg]
     """What each grant repeats of its request."""
 
-    nonce = PrintableText(
-        required=False, help_text="As in the request, so that the client knows whose answer it is."
-    )
+    installation = serializers.CharField(help_text="The database that the ids come from.")
+    nonce = serializers.CharField(required=False)
 
 
-class SegmentTerms(Terms):
-    """The terms of a tag's segments."""
-
-    example: ClassVar[Any] = {"tag": "orders", "max_segment": 1000000, **INSTALLATION}
-    tag = serializers.CharField()
-    max_segment = serializers.IntegerField(help_text="Ids that a segment has at most.")
-
-
-class LentSegment(Lent, SegmentTerms):
+class LentSegment(Lent):
     """A segment."""
 
-    example: ClassVar[Any] = {
-        **SegmentTerms.example,
-        "start": "5001",
-        "stop": "6001",
-        "step": 1000,
-        "delta": 1,
-        **NONCE,
-    }
+    tag = serializers.CharField()
     start = Mark(help_text="The first id.")
     stop = Mark(help_text="Past the last id.")
     step = serializers.IntegerField(help_text="The tag's step, as it is now.")
     delta = serializers.IntegerField(help_text="From one id to the next.")
-
-
-class LayoutTerms(Answer):
-    """A layout."""
-
-    name = serializers.CharField()
-    fields = Shaped(FIELDS)  # type: ignore[assignment]
-    worker_parts = Shaped(FIELDS)
-    tick_us = serializers.IntegerField()
-    epoch_us = Mark()
-
-
-class LeaseTerms(Terms):
-    """The settings that clients of a generator need."""
-
-    example: ClassVar[Any] = {
-        "namespace": "default",
-        "layout": {
-            "name": "standard",
-            "fields": STANDARD["fields"],
-            "worker_parts": [],
-            "tick_us": 1000,
-            "epoch_us": "1735689600000000",
-        },
-        "workers": [0, 1024],
-        "window_ticks": "180000",
-        "skew_ticks": "1000",
-        "ahead_ticks": "0",
-        "fingerprint": STANDARD,
-        **INSTALLATION,
-    }
-    namespace = serializers.CharField()
-    layout = LayoutTerms()
-    workers = Shaped(WORKERS)
-    window_ticks = Mark()
-    skew_ticks = Mark()
-    ahead_ticks = Mark()
-    fingerprint = Fingerprint()
+    max_segment = serializers.IntegerField(help_text="Ids that a segment has at most.")
 
 
 class LentLease(Lent):
     """A lease."""
 
-    example: ClassVar[Any] = {"lease": HELD, "now_us": "1748779200517000", **INSTALLATION, **NONCE}
     lease = LeaseFields()
     now_us = Mark(help_text="The registry's time in µs since 1970.")
 
 
-class Released(Lent):
-    """What became of a lease."""
-
-    example: ClassVar[Any] = {"known": True, **INSTALLATION, **NONCE}
-    known = serializers.BooleanField(help_text="Whether there was such a lease.")
-
-
-class RenewedSeen(Lent):
-    """What became of leases."""
-
-    example: ClassVar[Any] = {"renewed": 12, **INSTALLATION, **NONCE}
-    renewed = serializers.IntegerField(help_text="How many leases were.")
-
-
 # --- views -----------------------------------------------------------------------------
-
-REFUSED = (409, 429)
 
 
 class LendingView(IdgenView):
     """A grant for each request: one that is sent twice gets two different grants."""
-
-    group = "lending"
 
     def check_installation(self, asked: dict[str, Any], ours: str) -> None:
         """Refuse a client that borrowed from another database before: ids would repeat.
@@ -360,8 +204,9 @@ class LendingView(IdgenView):
 
     def answer(self, asked: dict[str, Any], **values: object) -> Response:
         """200, with the installation, and the nonce of the request."""
-        echoed = {name: asked[name] for name in ("installation", "nonce") if name in asked}
-        return self.respond({**values, **echoed})
+        found = {name: asked[name] for name in asked if name in ("installation", "nonce")} | values
+        kind: Any = self.answers.get(self.action)
+        return Response(found if kind is None else kind(found).data)
 
     def handle_exception(self, exc: Exception) -> Response:
         return super().handle_exception(_client_error(exc) or exc)
@@ -393,6 +238,9 @@ def _client_error(exc: Exception) -> Refusal | None:
 class SegmentView(LendingView):
     """A whole segment of a tag, for a client that gives its ids out."""
 
+    inputs: ClassVar[Any] = {"take": SegmentInput}
+    answers: ClassVar[Any] = {"take": LentSegment}
+
     def get_throttles(self) -> list[BaseThrottle]:
         return [kind() for kind in ids_throttles()]
 
@@ -402,31 +250,15 @@ class SegmentView(LendingView):
         if "tag" in self.kwargs:  # drf-spectacular makes a schema without one
             self.caller.check_segments_of(self.kwargs["tag"])
 
-    @Operation(
-        name="segment_terms",
-        summary="Show which installation a segment of a tag would come from, without taking one",
-        answer=SegmentTerms,
-        errors=REFUSED,
-    )
-    def get(self, request: Request, tag: str, **_kwargs: str) -> Response:  # noqa: ARG002
+    def terms(self, request: Request, tag: str, **_kwargs: str) -> Response:  # noqa: ARG002
+        """Show which installation a segment would come from, without taking one."""
         check_known(tag)
         installation = installation_of_source(segments.allocator().source, tag)
         most = current_settings().rest.max_segment
-        return self.respond({"tag": tag, "installation": installation, "max_segment": most})
+        return Response({"tag": tag, "installation": installation, "max_segment": most})
 
-    @Operation(
-        name="take_segment",
-        summary="Take a whole segment of a tag, to give its ids out elsewhere",
-        description="`floor` is the lowest id that the client may still get: the end of the "
-        "highest segment that it has had. If its own rows reach further, that end is `granted`. "
-        "`times` is the number of steps that it would like (0: none), `at_least` the number of "
-        "ids that it needs. A user needs the permission to change tags. A floor that skips more "
-        "than the setting max_skip is refused: 403 with the code `skip_too_far`.",
-        body=SegmentInput,
-        answer=LentSegment,
-        errors=REFUSED,
-    )
-    def post(self, request: Request, tag: str, **_kwargs: str) -> Response:  # noqa: ARG002
+    def take(self, request: Request, tag: str, **_kwargs: str) -> Response:  # noqa: ARG002
+        """Take a segment above ``floor``, of ``times`` steps and ``at_least`` so many ids."""
         asked = self.read()
         most = current_settings().rest.max_segment
         if asked.get("tag", tag) != tag:
@@ -458,8 +290,23 @@ class SegmentView(LendingView):
 class LeaseView(LendingView):
     """The worker ids of one generator, for programs whose token names it in ``leases``."""
 
-    throttle_classes = ()
-    """None: a holder whose renewal is refused has to stop, though it keeps every limit."""
+    for_users = False
+    inputs: ClassVar[Any] = {
+        "borrow": AcquireInput,
+        "renew": RenewInput,
+        "release": ReleaseInput,
+        "renew_seen": RenewSeenInput,
+    }
+    answers: ClassVar[Any] = {"borrow": LentLease, "renew": LentLease}
+
+    def get_throttles(self) -> list[BaseThrottle]:
+        # Never of renewals: a holder that is refused has to stop, though it keeps every limit.
+        known: list[Any] = []
+        if self.action in ("terms", "borrow"):
+            known += api_settings.DEFAULT_THROTTLE_CLASSES
+        if self.action == "borrow":
+            known.append(CallerThrottle)
+        return [kind() for kind in known]
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
@@ -505,26 +352,11 @@ class LeaseView(LendingView):
                     configured=asked[name],
                 )
 
-
-class LeasesView(LeaseView):
-    """The terms of a generator's worker ids, and borrowing one."""
-
-    def get_throttles(self) -> list[BaseThrottle]:
-        # This app's own throttle counts POST only.
-        known: list[Any] = [*api_settings.DEFAULT_THROTTLE_CLASSES]
-        own = [CallerThrottle] if self.request.method == "POST" else []
-        return [kind() for kind in (*known, *own)]
-
-    @Operation(
-        name="lease_terms",
-        summary="Show the settings that a client of worker ids needs",
-        answer=LeaseTerms,
-        errors=REFUSED,
-    )
-    def get(self, request: Request, alias: str, **_kwargs: str) -> Response:  # noqa: ARG002
+    def terms(self, request: Request, alias: str, **_kwargs: str) -> Response:  # noqa: ARG002
+        """Show the settings that a client of worker ids needs."""
         space = self.registry.namespace
         layout = current_settings().generators[alias].layout
-        return self.respond(
+        return Response(
             {
                 "namespace": space.name,
                 "layout": {
@@ -532,27 +364,19 @@ class LeasesView(LeaseView):
                     "fields": [list(pair) for pair in layout.fields],
                     "worker_parts": [list(pair) for pair in layout.worker_parts],
                     "tick_us": layout.tick_us,
-                    "epoch_us": layout.epoch_us,
+                    "epoch_us": str(layout.epoch_us),
                 },
                 "workers": [space.workers.start, space.workers.stop],
-                "window_ticks": space.window_ticks,
-                "skew_ticks": space.skew_ticks,
-                "ahead_ticks": space.ahead_ticks,
+                "window_ticks": str(space.window_ticks),
+                "skew_ticks": str(space.skew_ticks),
+                "ahead_ticks": str(space.ahead_ticks),
                 "fingerprint": without_registry(space.fingerprint),
                 "installation": installation_of_registry(self.registry),
             }
         )
 
-    @Operation(
-        name="borrow_worker",
-        summary="Borrow a worker id",
-        description="`not_before` is the tick after the last one that the client has stamped, "
-        "`avoid` a worker id that it does not want.",
-        body=AcquireInput,
-        answer=LentLease,
-        errors=REFUSED,
-    )
-    def post(self, request: Request, alias: str, **_kwargs: str) -> Response:  # noqa: ARG002
+    def borrow(self, request: Request, alias: str, **_kwargs: str) -> Response:  # noqa: ARG002
+        """Borrow a worker id."""
         asked = self.read()
         self.check_not_before(asked["not_before"])
         owner = Owner.of(self.caller.token)
@@ -580,19 +404,8 @@ class LeasesView(LeaseView):
                 latest=str(latest),
             )
 
-
-class RenewView(LeaseView):
-    """Renewing a borrowed worker id."""
-
-    @Operation(
-        name="renew_lease",
-        summary="Extend the window of a borrowed worker id",
-        body=RenewInput,
-        answer=LentLease,
-        errors=REFUSED,
-        examples={200: {**LentLease.example, "lease": {**HELD, "until": "13089840517"}}},
-    )
-    def post(self, request: Request, alias: str, **_kwargs: str) -> Response:  # noqa: ARG002
+    def renew(self, request: Request, alias: str, **_kwargs: str) -> Response:  # noqa: ARG002
+        """Extend the window of a borrowed worker id."""
         asked = self.read()
         space = self.registry.namespace
         lease = Lease(space.name, **asked["lease"])
@@ -602,18 +415,8 @@ class RenewView(LeaseView):
         grant = self.registry.renew(lease, last_tick=min(tick, latest_tick(self.registry, tick)))
         return self.granted(asked, grant)
 
-
-class ReleaseView(LeaseView):
-    """Giving a worker id back."""
-
-    @Operation(
-        name="release_lease",
-        summary="Give a borrowed worker id back",
-        body=ReleaseInput,
-        answer=Released,
-        errors=REFUSED,
-    )
-    def post(self, request: Request, alias: str, **_kwargs: str) -> Response:  # noqa: ARG002
+    def release(self, request: Request, alias: str, **_kwargs: str) -> Response:  # noqa: ARG002
+        """Give a borrowed worker id back."""
         asked = self.read()
         space = self.registry.namespace
         lease = Lease(space.name, **asked["lease"])
@@ -623,18 +426,8 @@ class ReleaseView(LeaseView):
         )
         return self.answer(asked, known=known)
 
-
-class RenewSeenView(LeaseView):
-    """For a scheduler on the client's side; the service's own scheduler does the same."""
-
-    @Operation(
-        name="renew_seen_leases",
-        summary="Renew all leases of holders seen lately",
-        body=RenewSeenInput,
-        answer=RenewedSeen,
-        errors=REFUSED,
-    )
-    def post(self, request: Request, alias: str, **_kwargs: str) -> Response:  # noqa: ARG002
+    def renew_seen(self, request: Request, alias: str, **_kwargs: str) -> Response:  # noqa: ARG002
+        """For a scheduler on the client's side: renew what was seen lately."""
         asked = self.read()
         # No longer than the service's scheduler would, so that a dead holder's lease expires.
         most = current_settings().generators[self.alias].idle_after

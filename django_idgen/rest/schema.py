@@ -1,11 +1,8 @@
-"""``schema/``: the native API in OpenAPI 3, if drf-spectacular is installed.
-
-Paths are relative to the mount. :mod:`.openapi` reads the operations of the views.
-"""
+"""``schema/``: the native API as drf-spectacular describes it, if that is installed."""
 
 from __future__ import annotations
 
-import threading
+from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
@@ -14,16 +11,16 @@ from rest_framework.response import Response
 
 from .base import IdgenView
 from .failures import Refusal
-from .serializers import Operation
+
+URLS = "django_idgen.rest.urls"
 
 
 class SchemaView(IdgenView):
-    """The description of the API."""
+    """The description, with paths relative to the mount. Closed to anonymous callers."""
 
-    group = "schema"
+    schema = None
 
-    @Operation(name="schema", summary="This description", answer={"type": "object"})
-    def get(self, request: Request, **_kwargs: str) -> Response:
+    def show(self, request: Request, **_kwargs: str) -> Response:
         if find_spec("drf_spectacular") is None:
             raise Refusal(
                 501,
@@ -31,22 +28,15 @@ class SchemaView(IdgenView):
                 "The description of the API needs drf-spectacular: pip install "
                 "'django-idgen[openapi]'.",
             )
-        mounted_at = request.path.removesuffix("schema/").rstrip("/")
-        return Response({**api_schema(), "servers": [{"url": mounted_at or "/"}]})
+        mount = request.path.removesuffix("schema/").rstrip("/")
+        return Response({**described(), "servers": [{"url": mount or "/"}]})
 
 
-def api_schema() -> dict[str, Any]:
-    """The schema of all paths, relative to the mount. Thread-safe.
+@cache
+def described() -> dict[str, Any]:
+    """The schema of all paths. Thread-safe. Raises :class:`ImportError` without drf-spectacular."""
+    from drf_spectacular.generators import SchemaGenerator
 
-    Raises :class:`ImportError` without drf-spectacular.
-    """
-    from .openapi import describe
-
-    with _lock:  # describe() changes settings for a moment
-        if not _made:
-            _made.append(describe())
-        return _made[0]
-
-
-_made: list[dict[str, Any]] = []
-_lock = threading.Lock()
+    make: Any = SchemaGenerator
+    found: dict[str, Any] = make(urlconf=URLS).get_schema(request=None, public=True)
+    return {**found, "info": {**found["info"], "title": "django_idgen"}}

@@ -7,12 +7,11 @@ path makes none. A missing tag is never remembered: once any process makes it, i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
-from django.db import DatabaseError
 from django.db.models import Q, QuerySet
 from django.urls import register_converter
 from django.urls.converters import get_converters
@@ -22,10 +21,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from ..core.bounded import keep_newest
-from ..core.clock import SYSTEM_CLOCK, Clock
+from ..core.clock import SYSTEM_CLOCK
 from ..core.errors import InvalidTag, SegmentUnavailable
 from ..core.lease import process_label
-from ..core.segment import MAX_STEP, check_tag
+from ..core.segment import MAX_STEP, MAX_TAG_LENGTH, check_tag
+from ..core.segment_generator import SegmentAllocator
 from ..db.connection import Place, place_of
 from ..db.rows import is_any, rows_of
 from ..models import LeafAlloc
@@ -41,30 +41,13 @@ from ..process.tags import (
 )
 from .base import ManagementView
 from .failures import Refusal
-from .serializers import (
-    Answer,
-    Choice,
-    IdNumber,
-    Input,
-    Moment,
-    NoInput,
-    Operation,
-    PageInput,
-    TagName,
-    Text,
-    Whole,
-    page_of,
-    pages_of,
-)
-
-T = TypeVar("T")
+from .serializers import Choice, IdMark, Input, Moment, PageInput, TagName, Text
 
 VIEW = "django_idgen.view_leafalloc"
 ADD = "django_idgen.add_leafalloc"
 CHANGE = "django_idgen.change_leafalloc"
 LONGEST_TEXT = 256
 """Characters of a description, and of a text to search for."""
-CLEARED = "Ids that the answering process held, and has given back."
 TRUSTED = 60.0
 """Seconds for which a tag, once found, is taken to be there. This app removes none."""
 MOST_KNOWN = 10_000
@@ -106,82 +89,69 @@ class UnknownTag(NotFound):
 
     def __init__(self, tag: str) -> None:
         self.tag = tag
-        super().__init__(f"There is no tag {tag!r}. A user who may add tags has to make it first.")
+        super().__init__(
+            f"There is no tag {tag!r}. Make it in the admin, or by 'idgen_tag create'."
+        )
 
 
-class KnownTags:
-    """Remembers the tags that were found. Thread-safe.
+_found_at: WeakKeyDictionary[SegmentAllocator, dict[str, float]] = WeakKeyDictionary()
+"""When a tag was found: by allocator, of which new settings make a new one; then by tag."""
 
-    ``exists`` queries the databases. It raises :class:`SegmentUnavailable` if none answers.
+
+def is_known(tag: str) -> bool:
+    """Whether ``tag`` is known to be there: this process uses it, or found it lately. No query."""
+    used = segments.get(tag)
+    # Without a floor this process has named the tag, but taken no id of it.
+    if used is not None and getattr(used, "floor", True):
+        return True
+    found_at = _found().get(tag)
+    return found_at is not None and SYSTEM_CLOCK.stopwatch() < found_at + TRUSTED
+
+
+def is_there(tag: str) -> bool:
+    """Whether ``tag`` is there.
+
+    While no database answers, each tag that was ever found counts as there. Raises
+    :class:`InvalidTag`, :class:`SegmentUnavailable` and :class:`ConfigurationError` (a router that
+    fails).
     """
-
-    def __init__(self, exists: Callable[[str], bool], clock: Clock = SYSTEM_CLOCK) -> None:
-        self._exists = exists
-        self._now = clock.stopwatch
-        self._found_at: dict[str, float] = {}
-        self._allocator: object = None
-
-    def has_lately(self, tag: str) -> bool:
-        """Whether ``tag`` is known to be there; makes no query."""
-        used = segments.get(tag)
-        # Without a floor this process has named the tag, but taken no id of it.
-        if used is not None and getattr(used, "floor", True):
+    if is_known(tag):
+        return True
+    check_tag(tag)
+    try:
+        exists = _exists(tag)
+    except SegmentUnavailable:
+        if tag in _found():
             return True
-        found_at = self._found_at.get(tag)
-        return found_at is not None and self._now() < found_at + TRUSTED and self._is_current()
-
-    def has(self, tag: str) -> bool:
-        """Whether ``tag`` is there.
-
-        While no database answers, each tag that was ever found counts as there. Raises
-        :class:`InvalidTag`, :class:`SegmentUnavailable` and :class:`ConfigurationError` (a router
-        that fails).
-        """
-        if self.has_lately(tag):
-            return True
-        check_tag(tag)
-        try:
-            found = self._exists(tag)
-        except SegmentUnavailable:
-            if tag in self._found_at and self._is_current():
-                return True
-            raise
-        if found:
-            if not self._is_current():
-                self._found_at, self._allocator = {}, segments.allocator()
-            keep_newest(self._found_at, tag, self._now(), most=MOST_KNOWN)
-        return found
-
-    def clear(self) -> None:
-        self._found_at = {}
-
-    def _is_current(self) -> bool:
-        """Whether the remembered tags were found with the current settings."""
-        return self._allocator is segments.allocator()
+        raise
+    if exists:
+        keep_newest(_found(), tag, SYSTEM_CLOCK.stopwatch(), most=MOST_KNOWN)
+    return exists
 
 
 def check_known(tag: str) -> None:
     """Raise :class:`UnknownTag` unless there is a tag ``tag``, or requests may make tags.
 
-    Also raises what :meth:`KnownTags.has` does.
+    Also raises what :func:`is_there` does.
     """
     if current_settings().rest.make_tags:
         check_tag(tag)
-    elif not KNOWN_TAGS.has(tag):
+    elif not is_there(tag):
         raise UnknownTag(tag)
 
 
+def _found() -> dict[str, float]:
+    return _found_at.setdefault(segments.allocator(), {})
+
+
 def _exists(tag: str) -> bool:
+    """Query the databases. One that fails counts only if no other one has the tag."""
     source: Any = source_behind_pool()
-    if source.keeps_rows:
-        return _is_in_one_of(source.route(tag), tag)
-    # A service keeps its own tags, and refuses unknown ones.
-    return not source.is_new(tag)
-
-
-def _is_in_one_of(aliases: tuple[str, ...], tag: str) -> bool:
+    if not source.keeps_rows:
+        # A service keeps its own tags, and refuses unknown ones.
+        return not source.is_new(tag)
     failure: SegmentUnavailable | None = None
-    for alias in aliases:
+    for alias in source.route(tag):
         try:
             if _is_in(alias, tag):
                 return True
@@ -195,162 +165,71 @@ def _is_in_one_of(aliases: tuple[str, ...], tag: str) -> bool:
 def _is_in(alias: str, tag: str) -> bool:
     if place_of(alias) is Place.FORBIDDEN:
         return False  # a test that may not use this database has no rows there
-    return tag_edits.edit_rows(alias, partial(_is_row, alias, tag))
-
-
-def _is_row(alias: str, tag: str) -> bool:
-    return is_any(rows_of(LeafAlloc, alias).filter(pk=tag))
-
-
-KNOWN_TAGS = KnownTags(_exists)
+    return tag_edits.edit_rows(alias, lambda: is_any(rows_of(LeafAlloc, alias).filter(pk=tag)))
 
 
 # --- lists -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class TagList:
-    """The tags that match, in order. Queries the databases at each call.
+def matching_names(matches: Q, ordering: str) -> QuerySet[LeafAlloc, str] | list[str]:
+    """The names of the tags that match, in order.
 
-    One database sorts and slices. With several, the names and sort keys of all tags that match
-    are read and sorted here.
+    One database sorts and slices. Of several, the names and sort keys of all tags that match are
+    read and sorted here: a tag's key is the highest of its databases. Raises
+    :class:`SegmentUnavailable` and :class:`django.db.Error`.
     """
-
-    matches: Q
-    ordering: str = "tag"
-
-    def __len__(self) -> int:
-        """Raises :class:`SegmentUnavailable`."""
-        databases = tag_databases()
-        if len(databases) == 1:
-            return _query(databases[0], lambda rows: rows.filter(self.matches).count())
-        return len(self._keys(databases))
-
-    def __getitem__(self, part: slice) -> Sequence[Tag]:
-        """Raises :class:`SegmentUnavailable`."""
-        databases = tag_databases()
-        names = self._names(databases, part)
-        rows = (
-            {alias: _query(alias, lambda rows: rows.in_bulk(names)) for alias in databases}
-            if names
-            else {}
-        )
-        tags = []
-        for name in names:
-            own = {
-                alias: found[name]
-                for alias, found in rows.items()
-                if name in found and is_row_of(name, alias)
-            }
-            if own:
-                tags.append(Tag(name, own))
-        return tags
-
-    def _names(self, databases: Sequence[str], part: slice) -> list[str]:
-        if len(databases) == 1:
-            order = [f"{self._sign}{self._column}", "biz_tag"]
-            return _query(
-                databases[0],
-                lambda rows: list(
-                    rows.filter(self.matches)
-                    .order_by(*dict.fromkeys(order))
-                    .values_list("pk", flat=True)[part]
-                ),
-            )
-        keys = self._keys(databases)
-        names = sorted(keys)
-        names.sort(key=lambda name: keys[name], reverse=bool(self._sign))
-        return names[part]
-
-    def _keys(self, databases: Sequence[str]) -> dict[str, Any]:
-        """The sort key of each tag: the highest of its databases."""
-        keys: dict[str, Any] = {}
-        for alias in databases:
-            pairs = _query(
-                alias, lambda rows: list(rows.filter(self.matches).values_list("pk", self._column))
-            )
-            for name, value in pairs:
-                if is_row_of(name, alias):
-                    keys[name] = max(value, keys.get(name, value))
-        return keys
-
-    @property
-    def _sign(self) -> str:
-        return "-" if self.ordering.startswith("-") else ""
-
-    @property
-    def _column(self) -> str:
-        return SORTED_BY[self.ordering.removeprefix("-")]
+    column, is_down = SORTED_BY[ordering.removeprefix("-")], ordering.startswith("-")
+    databases = tag_databases()
+    if len(databases) == 1:
+        rows = LeafAlloc.objects.using(databases[0]).filter(matches)
+        order = dict.fromkeys([f"-{column}" if is_down else column, "biz_tag"])
+        return rows.order_by(*order).values_list("pk", flat=True)
+    keys: dict[str, Any] = {}
+    for alias in databases:
+        rows = LeafAlloc.objects.using(alias).filter(matches)
+        for name, key in rows.values_list("pk", column):
+            if is_row_of(name, alias):
+                keys[name] = max(key, keys.get(name, key))
+    return sorted(sorted(keys), key=keys.__getitem__, reverse=is_down)
 
 
-def _query(alias: str, query: Callable[[QuerySet[LeafAlloc]], T]) -> T:
-    try:
-        return query(LeafAlloc.objects.using(alias))
-    except DatabaseError as error:
-        raise SegmentUnavailable(
-            f"Database {alias!r} can't be queried for tags: {error}"
-        ) from error
+def tags_of(names: Sequence[str]) -> list[Tag]:
+    """The tags of these names, in their order. Raises as :func:`matching_names`."""
+    rows: dict[str, dict[str, LeafAlloc]] = {name: {} for name in names}
+    for alias in tag_databases():
+        found = LeafAlloc.objects.using(alias).in_bulk(names)
+        for name in found.keys() & rows.keys():  # MariaDB finds "Orders" for "orders", too
+            if is_row_of(name, alias):
+                rows[name][alias] = found[name]
+    return [Tag(name, own) for name, own in rows.items() if own]
 
 
 # --- requests and answers --------------------------------------------------------------
 
 
-class TagsInput(PageInput):
-    """Which tags to show, and in which order."""
-
-    tag = TagName(required=False, help_text="Only this tag.")
-    prefix = Text(max_length=128, required=False, help_text="What the tag begins with.")
-    search = Text(
-        max_length=LONGEST_TEXT,
-        required=False,
-        help_text="A text in the tag or in its description, in either case.",
-    )
-    paused = Choice(["true", "false"], required=False, help_text="Whether it is paused.")
-    ordering = Choice(ORDERINGS, default="tag", help_text="What to sort by; “-” reverses.")
-
-
-class NewTagInput(Input):
+class NewTag(Input):
     """A new tag."""
 
-    example: ClassVar[Any] = {"tag": "orders", "step": 1000, "description": "Orders of the shop"}
-
-    tag = TagName(help_text="Its name: 1 to 128 printable characters.")
-    step = Whole(
-        least=1, most=MAX_STEP, required=False, help_text="Ids that a process takes at a time."
+    tag = TagName(max_length=MAX_TAG_LENGTH)
+    step = serializers.IntegerField(
+        min_value=1, max_value=MAX_STEP, required=False, help_text="Ids that a process takes."
     )
-    description = Text(
-        max_length=LONGEST_TEXT, allow_blank=True, default="", help_text="What it is for."
-    )
-    max_id = IdNumber(default=1, help_text="Its first id; none below is ever given out.")
+    description = Text(max_length=LONGEST_TEXT, allow_blank=True, default="")
+    max_id = IdMark(default=1, help_text="Its first id; none below is ever given out.")
 
 
-class TagInput(Input):
+class TagChange(Input):
     """Changes of a tag."""
 
-    example: ClassVar[Any] = {"step": 2000}
-
-    step = Whole(
-        least=1,
-        most=MAX_STEP,
-        required=False,
-        help_text="Ids that a process takes at a time, from its next fetch on.",
-    )
-    description = Text(
-        max_length=LONGEST_TEXT,
-        allow_blank=True,
-        required=False,
-        help_text="What it is for.",
-    )
+    step = serializers.IntegerField(min_value=1, max_value=MAX_STEP, required=False)
+    description = Text(max_length=LONGEST_TEXT, allow_blank=True, required=False)
 
 
-class SkipInput(Input):
+class Skip(Input):
     """How far to skip: either field."""
 
-    just_one = True
-    example: ClassVar[Any] = {"by": 1000}
-
-    to = IdNumber(required=False, help_text="The first id that may still be given out.")
-    by = Whole(least=1, most=1_000_000_000, required=False, help_text="How many ids to pass over.")
+    to = IdMark(required=False, help_text="The first id that may still be given out.")
+    by = serializers.IntegerField(min_value=1, max_value=1_000_000_000, required=False)
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         if len(attrs) != 1:
@@ -358,81 +237,67 @@ class SkipInput(Input):
         return attrs
 
 
-class RowShown(Answer):
+class TagsInput(PageInput):
+    """Which tags to show, and in which order."""
+
+    tag = TagName(required=False, help_text="Only this tag.")
+    prefix = Text(max_length=128, required=False, help_text="What the tag begins with.")
+    search = Text(max_length=LONGEST_TEXT, required=False)
+    paused = serializers.BooleanField(required=False)
+    ordering = Choice(ORDERINGS, default="tag")
+
+
+class RowShown(serializers.ModelSerializer):  # type: ignore[type-arg]
     """A tag in one database."""
 
-    database = serializers.CharField()
-    max_id = IdNumber()
-    step = serializers.IntegerField()
-    delta = serializers.IntegerField()
-    remainder = serializers.IntegerField()
-    updated_at = Moment()
+    max_id = IdMark()
+    updated_at = Moment(source="update_time")
+
+    class Meta:
+        model = LeafAlloc
+        fields = ("max_id", "step", "delta", "remainder", "updated_at")
 
 
-class TagShown(Answer):
+class TagShown(serializers.Serializer):  # type: ignore[type-arg]
     """A tag."""
 
-    example: ClassVar[Any] = {
-        "tag": "orders",
-        "max_id": "5001",
-        "step": 1000,
-        "description": "Orders of the shop",
-        "fetch_rate": 1.5,
-        "paused": False,
-        "updated_at": "2025-06-01T12:00:00Z",
-        "databases": [
-            {
-                "database": "default",
-                "max_id": "5001",
-                "step": 1000,
-                "delta": 1,
-                "remainder": 0,
-                "updated_at": "2025-06-01T12:00:00Z",
-            }
-        ],
-    }
-    tag = TagName()
-    max_id = IdNumber(help_text="The first id that was not given out yet.")
-    step = serializers.IntegerField(help_text="Ids that a process takes at a time.")
-    description = serializers.CharField()
-    fetch_rate = serializers.FloatField(
-        help_text="Ids a second that processes fetched, as last measured."
-    )
-    paused = serializers.BooleanField(help_text="Whether no process gets more of its ids.")
-    updated_at = Moment()
-    databases = RowShown(many=True)
+    tag = serializers.CharField(source="name")
+    max_id = IdMark(help_text="The first id that was not given out yet.")
+    step = serializers.IntegerField(source="first.step")
+    description = serializers.CharField(source="first.description")
+    fetch_rate = serializers.FloatField(source="first.rate", help_text="Ids a second.")
+    paused = serializers.BooleanField()
+    updated_at = serializers.SerializerMethodField()
+    databases = serializers.SerializerMethodField()
+
+    def get_databases(self, tag: Tag) -> list[dict[str, Any]]:
+        return [{"database": alias, **RowShown(row).data} for alias, row in tag.rows.items()]
+
+    def get_updated_at(self, tag: Tag) -> datetime:
+        return max(row.update_time for row in tag.rows.values())
 
 
 class Skipped(TagShown):
     """A tag that was skipped ahead, and what was cleared."""
 
-    example: ClassVar[Any] = {**TagShown.example, "cleared": 950, "pool_cleared": None}
-    cleared = serializers.IntegerField(help_text=CLEARED)
+    cleared = serializers.IntegerField(help_text="Ids that the answering process has given back.")
     pool_cleared = serializers.BooleanField(
         allow_null=True, help_text="Whether the pool was emptied; null without a pool."
     )
 
 
-class Cleared(Answer):
-    """What the answering process has cleared."""
+class Cleared(serializers.Serializer):  # type: ignore[type-arg]
+    """What the answering process has given back."""
 
-    example: ClassVar[Any] = {"tag": "orders", "process": "web-1:17", "cleared": 950}
-    tag = TagName()
+    tag = serializers.CharField()
     process = serializers.CharField()
-    cleared = serializers.IntegerField(help_text=CLEARED)
+    cleared = serializers.IntegerField()
 
 
-class Preloaded(Answer):
+class Preloaded(serializers.Serializer):  # type: ignore[type-arg]
     """The ids that are ready now."""
 
-    example: ClassVar[Any] = {
-        "tag": "orders",
-        "process": "web-1:17",
-        "ready": True,
-        "held": 1900,
-        "pooled": None,
-    }
-    tag = TagName()
+    tag = serializers.CharField()
     process = serializers.CharField()
     ready = serializers.BooleanField()
     held = serializers.IntegerField(help_text="Ids that this process holds now.")
@@ -441,49 +306,31 @@ class Preloaded(Answer):
     )
 
 
+def document_of(tag: Tag) -> Any:
+    return TagShown(tag).data
+
+
 # --- views -----------------------------------------------------------------------------
 
 
 class TagsView(ManagementView):
-    """The tags, and new ones."""
+    """The tags, new ones, and what people do to them."""
 
-    @Operation(
-        name="list_tags",
-        summary="Find tags",
-        permission=VIEW,
-        query=TagsInput,
-        answer=pages_of(TagShown),
-    )
-    def get(self, request: Request, **_kwargs: str) -> Response:
-        wanted = self.read()
-        listed = TagList(_matches(wanted), wanted["ordering"])
-        return self.respond(page_of(request, wanted, listed, document_of))
-
-    @Operation(
-        name="make_tag",
-        summary="Make a tag",
-        permission=ADD,
-        body=NewTagInput,
-        answer=TagShown,
-        status=201,
-        errors=(409,),
-    )
-    def post(self, request: Request, **_kwargs: str) -> Response:
-        wanted = self.read()
-        step = wanted.get("step", current_settings().segments.default_step)
-        tag = tag_edits.make_tag(
-            wanted["tag"],
-            step=step,
-            description=wanted["description"],
-            max_id=wanted["max_id"],
-        )
-        made: dict[str, Change] = {"step": (None, step), "max_id": (None, wanted["max_id"])}
-        record(request.user, tag.name, "added", **made)
-        return self.respond(document_of(tag))
-
-
-class OneTagView(ManagementView):
-    """A view of one tag, which its URL names."""
+    inputs: ClassVar[Any] = {
+        "list": TagsInput,
+        "create": NewTag,
+        "partial_update": TagChange,
+        "skip": Skip,
+    }
+    answers: ClassVar[Any] = dict.fromkeys(
+        ("list", "create", "retrieve", "partial_update", "pause", "resume"), TagShown
+    ) | {"skip": Skipped, "preload": Preloaded, "clear": Cleared}
+    permissions: ClassVar[Any] = {
+        "list": VIEW,
+        "create": ADD,
+        "retrieve": VIEW,
+        **dict.fromkeys(("partial_update", "preload", "skip", "clear", "pause", "resume"), CHANGE),
+    }
 
     def found(self, name: str) -> Tag:
         tag = find_tag(check_tag(name))
@@ -491,186 +338,78 @@ class OneTagView(ManagementView):
             raise UnknownTag(name)
         return tag
 
+    def list(self, request: Request, **_kwargs: str) -> Response:  # noqa: ARG002
+        wanted = self.read()
+        names: Any = matching_names(_matches(wanted), wanted["ordering"])
+        page = tags_of(self.paginate_queryset(names) or ())
+        return self.get_paginated_response(TagShown(page, many=True).data)
 
-class TagView(OneTagView):
-    """One tag."""
+    def create(self, request: Request, **_kwargs: str) -> Response:
+        wanted = self.read()
+        name = wanted.pop("tag")
+        wanted.setdefault("step", current_settings().segments.default_step)
+        tag = tag_edits.make_tag(name, **wanted)
+        made: dict[str, Change] = {key: (None, wanted[key]) for key in ("step", "max_id")}
+        record(request.user, tag.name, "added", **made)
+        return Response(document_of(tag), 201)
 
-    @Operation(
-        name="read_tag",
-        summary="Read a tag",
-        permission=VIEW,
-        query=NoInput,
-        answer=TagShown,
-    )
-    def get(self, request: Request, tag: str, **_kwargs: str) -> Response:  # noqa: ARG002
-        self.read()
-        return self.respond(document_of(self.found(tag)))
+    def retrieve(self, request: Request, tag: str, **_kwargs: str) -> Response:  # noqa: ARG002
+        return Response(document_of(self.found(tag)))
 
-    @Operation(
-        name="change_tag",
-        summary="Change a tag's step or description",
-        description="A step applies from the next fetch of each process on.",
-        permission=CHANGE,
-        body=TagInput,
-        answer=TagShown,
-        errors=(409,),
-    )
-    def patch(self, request: Request, tag: str, **_kwargs: str) -> Response:
+    def partial_update(self, request: Request, tag: str, **_kwargs: str) -> Response:
+        """Change a step, which applies from the next fetch of each process on; or a description."""
         before = self.found(tag).first
         wanted = self.read()
         changed = tag_edits.change_tag(tag, **wanted)
         changes = {name: (getattr(before, name), value) for name, value in wanted.items()}
         record(request.user, tag, "changed", **changes)
-        return self.respond(document_of(changed))
+        return Response(document_of(changed))
 
-
-class PreloadView(OneTagView):
-    """Load ids ahead, here and in the pool."""
-
-    @Operation(
-        name="preload_tag",
-        summary="Load ids ahead, in the answering process and in the pool",
-        permission=CHANGE,
-        body=NoInput,
-        answer=Preloaded,
-        errors=(409,),
-    )
-    def post(self, request: Request, tag: str, **_kwargs: str) -> Response:  # noqa: ARG002
-        found = self.found(tag)
+    def preload(self, request: Request, tag: str, **_kwargs: str) -> Response:  # noqa: ARG002
+        """Load ids ahead, in the answering process and in the pool."""
+        first = self.found(tag).first
         self.read()
-        ready = tag_edits.preload_here(tag)
-        pooled = tag_edits.fill_pool(found.first)
-        return self.respond(
-            {
-                "tag": tag,
-                "process": process_label(),
-                "ready": ready,
-                "held": tag_edits.held_here(tag),
-                "pooled": pooled,
-            }
-        )
+        ready, pooled = tag_edits.preload_here(tag), tag_edits.fill_pool(first)
+        held = tag_edits.held_here(tag)
+        found = {"ready": ready, "held": held, "pooled": pooled}
+        return Response({"tag": tag, "process": process_label(), **found})
 
-
-class SkipView(OneTagView):
-    """Skip ahead, never back."""
-
-    @Operation(
-        name="skip_tag",
-        summary="Skip ahead, never back",
-        description="No later fetch gets lower ids. The answering process gives its ids back, "
-        "other processes use theirs up; a pool is emptied. The setting max_skip limits a skip.",
-        permission=CHANGE,
-        body=SkipInput,
-        answer=Skipped,
-        errors=(409,),
-    )
-    def post(self, request: Request, tag: str, **_kwargs: str) -> Response:
-        before = self.found(tag)
-        wanted = self.read()
-        most = current_settings().rest.max_skip
+    def skip(self, request: Request, tag: str, **_kwargs: str) -> Response:
+        """Skip ahead, never back. No later fetch gets lower ids; a pool is emptied."""
+        before, wanted = self.found(tag), self.read()
         try:
-            skipped = tag_edits.skip_tag(tag, most=most, **wanted)
+            skipped = tag_edits.skip_tag(tag, most=current_settings().rest.max_skip, **wanted)
         except tag_edits.SkipRefused as error:
             if error.is_too_far:
                 raise ValidationError({next(iter(wanted)): [str(error)]}) from error
             raise Refusal(409, "not_lowered", str(error)) from error
         gone = tag_edits.clear_tag(tag)
         record(request.user, tag, "skipped", max_id=(before.max_id, skipped.max_id))
-        return self.respond(
-            {**document_of(skipped), "cleared": gone.held, "pool_cleared": gone.pool}
-        )
+        return Response({**document_of(skipped), "cleared": gone.held, "pool_cleared": gone.pool})
 
-
-class ClearView(OneTagView):
-    """Give back the ids of the tag that this process holds; other processes keep theirs."""
-
-    @Operation(
-        name="clear_tag",
-        summary="Give back the ids of a tag that the answering process holds",
-        description="They go into the pool, or are a gap. Other processes keep theirs.",
-        permission=CHANGE,
-        body=NoInput,
-        answer=Cleared,
-        errors=(409,),
-    )
-    def post(self, request: Request, tag: str, **_kwargs: str) -> Response:
+    def clear(self, request: Request, tag: str, **_kwargs: str) -> Response:
+        """Give back the ids that the answering process holds. Other processes keep theirs."""
         self.found(tag)
         self.read()
         cleared = tag_edits.clear_here(tag)
         record(request.user, tag, "cleared")
-        return self.respond({"tag": tag, "process": process_label(), "cleared": cleared})
+        return Response({"tag": tag, "process": process_label(), "cleared": cleared})
 
+    def pause(self, request: Request, tag: str, **_kwargs: str) -> Response:
+        """Give out no more ids, but for those that processes hold. May be repeated."""
+        return self._switch(request, tag, paused=True)
 
-class SwitchView(OneTagView):
-    """Pause or resume a tag."""
+    def resume(self, request: Request, tag: str, **_kwargs: str) -> Response:
+        """Give out ids again. May be repeated."""
+        return self._switch(request, tag, paused=False)
 
-    def switch(self, request: Request, tag: str, *, paused: bool) -> Response:
-        """Pause or resume ``tag``, and record it if that is a change."""
+    def _switch(self, request: Request, tag: str, *, paused: bool) -> Response:
         was = self.found(tag).paused
         self.read()
         changed = tag_edits.pause_tag(tag) if paused else tag_edits.resume_tag(tag)
         if was is not paused:
             record(request.user, tag, "paused" if paused else "resumed")
-        return self.respond(document_of(changed))
-
-
-class PauseView(SwitchView):
-    """Give out no more ids of the tag."""
-
-    @Operation(
-        name="pause_tag",
-        summary="Give out no more ids of a tag",
-        description="Processes use up the ids that they hold. Then requests for ids get 409 with "
-        "the code `paused`. The tag's pool is cleared. May be repeated.",
-        permission=CHANGE,
-        body=NoInput,
-        answer=TagShown,
-        errors=(409,),
-        examples={200: {**TagShown.example, "paused": True}},
-    )
-    def post(self, request: Request, tag: str, **_kwargs: str) -> Response:
-        return self.switch(request, tag, paused=True)
-
-
-class ResumeView(SwitchView):
-    """Give out ids of the tag again."""
-
-    @Operation(
-        name="resume_tag",
-        summary="Give out ids of a tag again",
-        description="From the next request on. May be repeated.",
-        permission=CHANGE,
-        body=NoInput,
-        answer=TagShown,
-        errors=(409,),
-    )
-    def post(self, request: Request, tag: str, **_kwargs: str) -> Response:
-        return self.switch(request, tag, paused=False)
-
-
-def document_of(tag: Tag) -> dict[str, Any]:
-    """A tag as :class:`TagShown` writes it."""
-    first = tag.first
-    return {
-        "tag": tag.name,
-        "max_id": tag.max_id,
-        "step": first.step,
-        "description": first.description or "",
-        "fetch_rate": first.rate,
-        "paused": tag.paused,
-        "updated_at": max(row.update_time for row in tag.rows.values()),
-        "databases": [
-            {
-                "database": alias,
-                "max_id": row.max_id,
-                "step": row.step,
-                "delta": row.delta,
-                "remainder": row.remainder,
-                "updated_at": row.update_time,
-            }
-            for alias, row in tag.rows.items()
-        ],
-    }
+        return Response(document_of(changed))
 
 
 def _matches(wanted: Mapping[str, Any]) -> Q:
@@ -683,5 +422,5 @@ def _matches(wanted: Mapping[str, Any]) -> Q:
         text = wanted["search"]
         found &= Q(pk__icontains=text) | Q(description__icontains=text)
     if "paused" in wanted:
-        found &= Q(paused=wanted["paused"] == "true")
+        found &= Q(paused=wanted["paused"])
     return found

@@ -41,8 +41,8 @@ class KnownToken:
     leases: tuple[str, ...]
     expires_at: datetime | None
 
-    def is_valid_at(self, now: datetime) -> bool:
-        return self.expires_at is None or now < self.expires_at
+    def is_valid(self) -> bool:
+        return self.expires_at is None or timezone.now() < self.expires_at
 
     @property
     def names_nothing(self) -> bool:
@@ -76,7 +76,7 @@ def find_token(secret: str) -> KnownToken | None:
         leases=tuple(found.leases.splitlines()),
         expires_at=found.expires_at,
     )
-    return known if known.is_valid_at(timezone.now()) else None
+    return known if known.is_valid() else None
 
 
 def stored_tokens() -> QuerySet[AccessToken]:
@@ -247,7 +247,7 @@ def _names_a_tag(pattern: str) -> bool:
 
 def fits(pattern: str, name: str) -> bool:
     """Whether ``name`` matches ``pattern``, whose only wildcard is “*”."""
-    return pattern == name or fnmatchcase(name, pattern.translate(_LITERAL))
+    return pattern in ("*", name) or fnmatchcase(name, pattern.translate(_LITERAL))
 
 
 _LITERAL = {ord("?"): "[?]", ord("["): "[[]"}

@@ -26,6 +26,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.urls import URLPattern, path, re_path
 
 from ..core.errors import ConfigurationError
@@ -38,40 +40,50 @@ except ModuleNotFoundError as error:
     raise ConfigurationError(
         f"{__name__} needs Django REST framework: pip install 'django-idgen[drf]'."
     ) from error
-from .health import LiveView, ReadyView
+from ..ops.health import live, ready
 from .ids import DecodeView, GeneratorIdsView, TagIdsView
-from .leases import ReleaseLeaseView, WorkerLeasesView
-from .lending import LeasesView, ReleaseView, RenewSeenView, RenewView, SegmentView
+from .leases import LeasesView
+from .lending import LeaseView, SegmentView
 from .schema import SchemaView
-from .tags import ClearView, PauseView, PreloadView, ResumeView, SkipView, TagsView, TagView
+from .tags import TagsView
 
 app_name = "django_idgen"
+
+
+def _tag(name: str, view: Any = TagsView, suffix: str = "", **actions: str) -> Any:
+    return path(f"tags/<idgen_tag:tag>{suffix}", view.as_view(actions), name=name)
+
+
+def _lease(name: str, suffix: str, **actions: str) -> Any:
+    return path(f"generators/<str:alias>/leases{suffix}", LeaseView.as_view(actions), name=name)
+
+
+_missing = NotThereView.as_view(dict.fromkeys(("get", "post", "put", "patch", "delete"), "missing"))
 # A tag may have a slash: the longer paths go first.
 urlpatterns: list[URLPattern] = [
-    path("health/live", LiveView.as_view(), name="health-live"),
-    path("health/ready", ReadyView.as_view(), name="health-ready"),
+    path("health/live", live, name="health-live"),
+    path("health/ready", ready, name="health-ready"),
     path("generators/<path:alias>/ids", GeneratorIdsView.as_view(), name="generator-ids"),
     path("tags/<idgen_tag:tag>/ids", TagIdsView.as_view(), name="tag-ids"),
-    path("tags/<idgen_tag:tag>/segment", SegmentView.as_view(), name="tag-segment"),
-    path("generators/<str:alias>/leases", LeasesView.as_view(), name="generator-leases"),
-    path("generators/<str:alias>/leases/renew", RenewView.as_view(), name="lease-renew"),
-    path("generators/<str:alias>/leases/release", ReleaseView.as_view(), name="lease-release"),
-    path("generators/<str:alias>/leases/renew-seen", RenewSeenView.as_view(), name="renew-seen"),
-    path("tags/", TagsView.as_view(), name="tags"),
-    path("tags/<idgen_tag:tag>/preload", PreloadView.as_view(), name="tag-preload"),
-    path("tags/<idgen_tag:tag>/skip", SkipView.as_view(), name="tag-skip"),
-    path("tags/<idgen_tag:tag>/clear", ClearView.as_view(), name="tag-clear"),
-    path("tags/<idgen_tag:tag>/pause", PauseView.as_view(), name="tag-pause"),
-    path("tags/<idgen_tag:tag>/resume", ResumeView.as_view(), name="tag-resume"),
-    path("tags/<idgen_tag:tag>", TagView.as_view(), name="tag"),
-    path("leases/", WorkerLeasesView.as_view(), name="leases"),
+    _tag("tag-segment", SegmentView, "/segment", get="terms", post="take"),
+    _lease("generator-leases", "", get="terms", post="borrow"),
+    _lease("lease-renew", "/renew", post="renew"),
+    _lease("lease-release", "/release", post="release"),
+    _lease("renew-seen", "/renew-seen", post="renew_seen"),
+    path("tags/", TagsView.as_view({"get": "list", "post": "create"}), name="tags"),
+    *(
+        _tag(f"tag-{action}", suffix=f"/{action}", post=action)
+        for action in ("preload", "skip", "clear", "pause", "resume")
+    ),
+    _tag("tag", get="retrieve", patch="partial_update"),
+    path("leases/", LeasesView.as_view({"get": "list"}), name="leases"),
     path(
         "leases/<path:alias>/<int:worker>/release",
-        ReleaseLeaseView.as_view(),
+        LeasesView.as_view({"post": "release"}),
         name="worker-release",
     ),
-    path("decode", DecodeView.as_view(), name="decode"),
-    path("schema/", SchemaView.as_view(), name="schema"),
+    path("decode", DecodeView.as_view({"get": "decode", "post": "decode"}), name="decode"),
+    path("schema/", SchemaView.as_view({"get": "show"}), name="schema"),
     # Names that can't be a tag or an alias get this API's 404.
-    re_path(r"^(?:tags|generators|leases)/[\s\S]", NotThereView.as_view()),
+    re_path(r"^(?:tags|generators|leases)/[\s\S]", _missing),
 ]

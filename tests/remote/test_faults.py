@@ -31,9 +31,10 @@ from django_idgen.models import LeafAlloc, WorkerLease
 from django_idgen.process import maps
 from django_idgen.remote.link import HttpLink, leases_path
 from django_idgen.sources.http import HttpSource
+from django_idgen.testing.contracts.lenders import at_once
 from tests.faults.processes import eventually
 from tests.segment_tools import in_child
-from tests.server_tools import at_once, unreachable
+from tests.server_tools import unreachable
 
 from .scripted import Wire, wire
 from .service import SECRET, installation_of, service

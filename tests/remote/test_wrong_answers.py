@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from urllib.parse import unquote
 
 import pytest
 
+from django_idgen.client import described
 from django_idgen.core.errors import (
     ConfigurationError,
     InvalidTag,
@@ -30,7 +32,7 @@ from django_idgen.core.segment import MAX_ID, Demand
 from django_idgen.leases.http import HttpLeases
 from django_idgen.remote.wire import Wire
 from django_idgen.sources.http import HttpSource
-from tests.contracts.lenders import NAMESPACE
+from django_idgen.testing.contracts import NAMESPACE
 from tests.tables import refused
 
 from .scripted import Said, Script, as_json, closed_url, refusal, scripted, segment
@@ -427,7 +429,7 @@ def test_a_token_that_is_missing_is_named(tmp_path: Path) -> None:
     """The file or variable, but never what is in it."""
     for token, words in (
         ((tmp_path / "none").read_text, "none"),
-        (lambda: os.environ["IDGEN_NO_SUCH_VARIABLE"], "IDGEN_NO_SUCH_VARIABLE"),
+        (lambda: os.environ["IDGEN_NO_SUCH_VARIABLE"], "^IDGEN_NO_SUCH_VARIABLE is not set"),
         (lambda: "a\nb", "characters"),
         (lambda: None, "'token' returned is not an access token"),
     ):
@@ -507,3 +509,48 @@ def test_what_another_thread_closes_is_a_lost_answer(monkeypatch: pytest.MonkeyP
             source.fetch("t")
         assert source.fetch("t").start == 1
         source.close()
+
+
+# --- what a generator is like ------------------------------------------------------------
+
+TERMS: dict[str, Any] = {
+    "namespace": "default",
+    "layout": {
+        "name": "standard",
+        "fields": [["time", 41], ["worker", 10], ["sequence", 12]],
+        "worker_parts": [["datacenter", 5], ["machine", 5]],
+        "tick_us": 1000,
+        "epoch_us": "1735689600000000",
+    },
+    "workers": [0, 1024],
+    "window_ticks": "180000",
+    "skew_ticks": "1000",
+    "ahead_ticks": "0",
+}
+"""How a service describes a generator."""
+ODD = [0, -1, 1.5, 2**31, 2**63 - 1, 2**63, 2**64, 10**400, float("inf"), "", "x", None, True, []]
+
+
+def places_in(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The way to each number and text in ``value``."""
+    if not isinstance(value, dict | list):
+        return [path]
+    parts = value.items() if isinstance(value, dict) else enumerate(value)
+    return [found for key, part in parts for found in places_in(part, (*path, key))]
+
+
+@pytest.mark.parametrize("place", places_in(TERMS), ids=lambda place: "-".join(map(str, place)))
+def test_a_description_of_a_generator(place: tuple[Any, ...]) -> None:
+    """Hazard 118: whatever stands in the place of a number or text: an error that says so."""
+    for value in ODD:
+        body = deepcopy(TERMS)
+        part = body
+        for key in place[:-1]:
+            part = part[key]
+        part[place[-1]] = value
+        try:
+            layout, space = described("default", body)
+        except RegistryUnavailable:
+            continue
+        told = body["layout"]
+        assert (str(layout.epoch_us), space.tick_us) == (str(told["epoch_us"]), told["tick_us"])

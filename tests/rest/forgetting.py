@@ -9,7 +9,6 @@ from django.core.cache import cache
 
 from django_idgen.process import maps
 from django_idgen.rest.authentication import TOKENS
-from django_idgen.rest.tags import KNOWN_TAGS
 
 __all__ = ["forget", "new_service"]
 
@@ -18,7 +17,6 @@ def forget() -> None:
     """Forget generators, segments, tokens, tags and the throttles' counts."""
     maps.reset()
     TOKENS.clear()
-    KNOWN_TAGS.clear()
     cache.clear()
 
 

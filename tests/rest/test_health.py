@@ -11,8 +11,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 from rest_framework.test import APIClient
 
+from django_idgen.ops import health
 from django_idgen.ops.health import Part, Readiness
-from django_idgen.rest import health
 from tests.rest.tags.people import Person, client_of
 
 pytestmark = [pytest.mark.urls("tests.remote.urls"), pytest.mark.django_db]
@@ -25,7 +25,7 @@ HANGS = Readiness(ILL.parts, answered=False)
 @pytest.fixture
 def stands(monkeypatch: pytest.MonkeyPatch) -> Any:
     def say(found: Readiness) -> None:
-        monkeypatch.setattr(health, "readiness", lambda: found)
+        monkeypatch.setattr(health, "readiness", lambda **_: found)
 
     say(WELL)
     return say

@@ -223,7 +223,8 @@ QUERIES: dict[str, str] = {
     "/admin/django_idgen/decode/": "id",
     "/admin/django_idgen/leafalloc/": "q p o _to_field",
     "/admin/django_idgen/accesstoken/": "q name__in",
-    "/admin/django_idgen/workerlease/map/default/": "worker",
+    "/admin/django_idgen/workerlease/": "generator q",
+    "/admin/django_idgen/workerlease/release/": "generator worker",
     "/admin/django_idgen/leafalloc/add/": "step _changelist_filters",
 }
 METHODS = {
@@ -303,18 +304,28 @@ def test_odd_values_in_a_body(callers: list[Client], target: str) -> None:
 
 ADMIN_POSTS: dict[str, dict[str, Any]] = {
     "leafalloc/": {
-        "form-TOTAL_FORMS": "1",
-        "form-INITIAL_FORMS": "1",
-        "form-0-biz_tag": "orders",
-        "form-0-step": "7",
-        "initial-form-0-step": "1000",
-        "_save": "Save",
+        "action": "skip_ahead",
+        "_selected_action": "orders",
+        "to": "10",
+        "confirm": "1",
     },
     "leafalloc/?": {"action": "pause", "_selected_action": "orders", "index": "0"},
+    "leafalloc/?q=": {
+        "action": "change_step",
+        "_selected_action": "orders",
+        "seen": "1",
+        "step": "10",
+        "confirm": "1",
+    },
+    "leafalloc/?o=": {
+        "action": "skip_ahead",
+        "_selected_action": "orders",
+        "how": "by",
+        "number": "1",
+        "preview": "1",
+    },
     "leafalloc/add/": {"biz_tag": "new", "max_id": "1", "step": "10", "description": ""},
-    "leafalloc/orders/change/": {"step": "10", "description": "", "initial-max_id": "1"},
-    "leafalloc/orders/skip/": {"to": "10", "by": "", "max_id": "1", "seen": "1", "confirm": "1"},
-    "leafalloc/orders/pause/": {"seen": "1", "confirm": "1"},
+    "leafalloc/orders/change/": {"step": "10", "description": "", "initial-step": "1"},
     "accesstoken/": {"action": "revoke", "_selected_action": "1", "index": "0"},
     "accesstoken/?": {"action": "replace", "_selected_action": "1", "overlap": "1"},
     "accesstoken/add/": {
@@ -325,7 +336,7 @@ ADMIN_POSTS: dict[str, dict[str, Any]] = {
         "expires_at_0": "2030-01-01",
         "expires_at_1": "00:00",
     },
-    "workerlease/default/1/release/": {"lease": "x", "worker": "1", "seen": "1"},
+    "workerlease/release/?worker=1": {"lease": "x"},
 }
 
 
@@ -335,7 +346,7 @@ def test_odd_values_in_the_forms_of_the_admin(callers: list[Client], page: str) 
     """Of each field in turn, forged ones among them."""
     fields = ADMIN_POSTS[page]
     key = AccessToken.objects.get().pk
-    for name in (*fields, "csrfmiddlewaretoken", "form-\u0660-biz_tag", "form-0-biz_tag\n"):
+    for name in (*fields, "csrfmiddlewaretoken", "select_across"):
         for value in (*BASIC_VALUES, "\ud800"):
             sent = {**fields, name: value}
             if sent.get("_selected_action") == "1":

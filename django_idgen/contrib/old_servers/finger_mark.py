@@ -20,7 +20,7 @@ from rest_framework.exceptions import APIException
 
 from ...process.maps import generators
 from ...settings import DEFAULT_ALIAS
-from .mounting import DEFAULT, Authentication, OldServer, checked_alias, json_answer, of_generator
+from .mounting import DEFAULT, KEY, Authentication, OldServer, json_answer
 
 JSON = "application/json;charset=UTF-8"
 NO_ID, NO_ID_MESSAGE = -1, "system error!"
@@ -42,11 +42,10 @@ def urls(
 
     Raises :class:`~django.core.exceptions.ImproperlyConfigured`.
     """
-    known = None if app_keys is None else {key: checked_alias(app_keys[key]) for key in app_keys}
-    server = FingerMark(authentication, checked_alias(generator), known)
+    server = FingerMark(authentication, generator, app_keys)
     return [
         server.path("idGen/getId", get=server.of_default),
-        server.path("idGen/getIdByAppKey/<idgen_old_key:key>", get=server.of_application),
+        server.path(f"idGen/getIdByAppKey/(?P<key>{KEY})", get=server.of_application),
     ]
 
 
@@ -57,19 +56,18 @@ class FingerMark(OldServer):
     def __init__(
         self, authentication: Authentication, alias: str, app_keys: Mapping[str, str] | None
     ) -> None:
-        super().__init__(authentication, [alias, *(app_keys or {}).values()])
-        self._alias = alias
+        super().__init__(authentication, alias, more=(app_keys or {}).values())
         self._app_keys = app_keys
 
     def of_default(self, request: HttpRequest) -> HttpResponse:
-        return self._id(request, self._alias)
+        return self._id(request, self.alias)
 
     def of_application(self, request: HttpRequest, key: str) -> HttpResponse:
-        alias = key if self._app_keys is None else self._app_keys.get(key, self._alias)
-        return self._id(request, alias if alias in generators else self._alias)
+        alias = key if self._app_keys is None else self._app_keys.get(key, self.alias)
+        return self._id(request, alias if alias in generators else self.alias)
 
     def _id(self, request: HttpRequest, alias: str) -> HttpResponse:
-        value = of_generator(self.door.caller(request), alias).next_id()
+        value = self.of_generator(self.door.caller(request), alias).next_id()
         return _answer(value, "SUCCESS", None)
 
     def failed(self, error: Exception, answer: APIException, request: HttpRequest) -> HttpResponse:  # noqa: ARG002

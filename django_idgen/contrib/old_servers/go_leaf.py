@@ -17,7 +17,6 @@ read, 1001 for any other error, also a missing ``biz_tag``. But callers without 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from io import BytesIO
 from typing import Any
@@ -32,11 +31,10 @@ from ...core.segment import MAX_ID, MAX_STEP, check_tag
 from ...core.segment_generator import SegmentStats
 from ...ops.tags import edits as tag_edits
 from ...ops.tags.change_log import record
-from ...process.maps import current_settings, segments
+from ...process.maps import current_settings
 from ...process.tags import TagUnknown, find_tag
-from ...rest.serializers import StrictJSONParser
-from ...rest.tags import UnknownTag
-from .mounting import DEFAULT, Authentication, OldServer, Tags, json_answer
+from ...rest.serializers import StrictParser
+from .mounting import DEFAULT, Authentication, OldServer, json_answer
 
 OK, BAD_PARAMETER, ERROR = 0, 1000, 1001
 SUCCESS = "success"
@@ -44,6 +42,7 @@ DEFAULT_STEP = 200
 MOST_DESCRIPTION = 256
 JSON = "application/json; charset=utf-8"
 CLOSED = (401, 403, 413, 429)
+Body = Mapping[str, Any]
 
 
 def urls(
@@ -65,7 +64,8 @@ def urls(
 
     Raises :class:`~django.core.exceptions.ImproperlyConfigured`.
     """
-    server = GoLeaf(authentication, Tags(tags, make_tags), open_writes=writes)
+    server = GoLeaf(authentication, tags=tags, make_tags=make_tags)
+    server.open_writes = writes
     if writes and not server.door.is_open:
         raise ImproperlyConfigured(
             "writes=True lets anybody make tags, so it needs authentication=None. Otherwise "
@@ -80,39 +80,33 @@ def urls(
 
 class GoLeaf(OldServer):
     name = "go_leaf"
-
-    def __init__(self, authentication: Authentication, tags: Tags, *, open_writes: bool) -> None:
-        super().__init__(authentication)
-        self._tags = tags
-        self._open_writes = open_writes
+    open_writes = False
 
     def take(self, request: HttpRequest) -> HttpResponse:
         caller = self.door.caller(request)
-        tag = request.GET.get("biz_tag", "")
-        value = self._tags.generator(caller, tag).next_id()
+        value = self.of_tag(caller, request.GET.get("biz_tag", "")).next_id()
         return _answer(OK, SUCCESS, {"ID": value})
 
     def make(self, request: HttpRequest) -> HttpResponse:
         user = self._need(request, "django_idgen.add_leafalloc")
-        body = _Body.of(request)
-        tag, step = self._served(body.tag()), body.number("step", MAX_STEP, default=DEFAULT_STEP)
-        first = body.number("max_id", MAX_ID, default=1)
-        tag_edits.make_tag(tag, max_id=first, step=step, description=body.description())
+        body = _body(request)
+        tag = self._served(body)
+        step = _number(body, "step", MAX_STEP, default=DEFAULT_STEP)
+        first = _number(body, "max_id", MAX_ID, default=1)
+        tag_edits.make_tag(tag, max_id=first, step=step, description=_description(body))
         record(user, tag, "added", step=(None, step), max_id=(None, first))
         return _answer(OK, SUCCESS)
 
     def load(self, request: HttpRequest) -> HttpResponse:
         self._need(request, "django_idgen.change_leafalloc")
-        tag = _Body.of(request).tag()
-        self._tags.check(None, tag)
-        generator: Any = segments.open(tag)
+        generator: Any = self.of_tag(None, _tag(_body(request)))
         generator.preload(current_settings().segments.first_timeout)
         return _answer(OK, SUCCESS, _cached(generator.stats()))
 
     def change_step(self, request: HttpRequest) -> HttpResponse:
         user = self._need(request, "django_idgen.change_leafalloc")
-        body = _Body.of(request)
-        tag, step = self._served(body.tag()), body.number("step", MAX_STEP)
+        body = _body(request)
+        tag, step = self._served(body), _number(body, "step", MAX_STEP)
         before = find_tag(tag)
         tag_edits.change_tag(tag, step=step)
         record(user, tag, "changed", step=(before and before.first.step, step))
@@ -120,11 +114,11 @@ class GoLeaf(OldServer):
 
     def _need(self, request: HttpRequest, permission: str) -> Any:
         """The user who has the permission; "anybody" where writes are open."""
-        return "anybody" if self._open_writes else self.door.need(request, permission)
+        return "anybody" if self.open_writes else self.door.need(request, permission)
 
-    def _served(self, tag: str) -> str:
-        if not self._tags.serves(tag):
-            raise UnknownTag(tag)
+    def _served(self, body: Body) -> str:
+        tag = _tag(body)
+        self.tags.serve(tag)
         return tag
 
     def failed(self, error: Exception, answer: APIException, request: HttpRequest) -> HttpResponse:  # noqa: ARG002
@@ -137,43 +131,38 @@ class GoLeaf(OldServer):
         return _answer(BAD_PARAMETER if is_bad else ERROR, detail)
 
 
-@dataclass(frozen=True, slots=True)
-class _Body:
-    """The JSON object in a request. Raises :class:`ParseError` for wrong values."""
+def _body(request: HttpRequest) -> Body:
+    """The JSON object in the request. Raises :class:`ParseError`, as all that read from it."""
+    found = StrictParser().parse(BytesIO(request.body))
+    if not isinstance(found, dict):
+        raise ParseError('The body must be an object, such as {"biz_tag": "orders"}.')
+    return found
 
-    values: Mapping[str, Any]
 
-    @classmethod
-    def of(cls, request: HttpRequest) -> _Body:
-        found = StrictJSONParser().parse(BytesIO(request.body))
-        if not isinstance(found, dict):
-            raise ParseError('The body must be an object, such as {"biz_tag": "orders"}.')
-        return cls(found)
+def _tag(body: Body) -> str:
+    found = body.get("biz_tag", "")
+    if not isinstance(found, str):
+        raise ParseError("biz_tag must be a string.")
+    return check_tag(found)
 
-    def tag(self) -> str:
-        found = self.values.get("biz_tag", "")
-        if not isinstance(found, str):
-            raise ParseError("biz_tag must be a string.")
-        return check_tag(found)
 
-    def number(self, name: str, most: int, default: int | None = None) -> int:
-        found = self.values.get(name, default)
-        if isinstance(found, bool) or not isinstance(found, int) or not 1 <= found <= most:
-            raise ParseError(f"{name} must be a whole number of 1 to {most}.")
-        return found
+def _number(body: Body, name: str, most: int, default: int | None = None) -> int:
+    found = body.get(name, default)
+    if isinstance(found, bool) or not isinstance(found, int) or not 1 <= found <= most:
+        raise ParseError(f"{name} must be a whole number of 1 to {most}.")
+    return found
 
-    def description(self) -> str:
-        for name in ("descprition", "description"):
-            found = self.values.get(name)
-            if found is None:
-                continue
-            if not isinstance(found, str) or len(found) > MOST_DESCRIPTION or "\0" in found:
-                raise ParseError(
-                    f"{name} must be a string of {MOST_DESCRIPTION} characters at most."
-                )
-            if found:
-                return found
-        return ""
+
+def _description(body: Body) -> str:
+    for name in ("descprition", "description"):
+        found = body.get(name)
+        if found is None:
+            continue
+        if not isinstance(found, str) or len(found) > MOST_DESCRIPTION or "\0" in found:
+            raise ParseError(f"{name} must be a string of {MOST_DESCRIPTION} characters at most.")
+        if found:
+            return found
+    return ""
 
 
 def _cached(stats: SegmentStats) -> dict[str, Any]:

@@ -34,16 +34,7 @@ from ...core.layout import BitLayout
 from ...process.maps import current_settings
 from ...rest.tags import UnknownTag
 from ...settings import DEFAULT_ALIAS
-from .mounting import (
-    DEFAULT,
-    Authentication,
-    OldServer,
-    Tags,
-    checked_alias,
-    json_answer,
-    of_generator,
-    parameter,
-)
+from .mounting import DEFAULT, KEY, Authentication, OldServer, json_answer, parameter
 
 TEXT = "text/plain;charset=UTF-8"
 JSON = "application/json;charset=UTF-8"
@@ -75,10 +66,10 @@ def urls(
 
     Raises :class:`~django.core.exceptions.ImproperlyConfigured`.
     """
-    server = Leaf(authentication, checked_alias(generator), Tags(tags, make_tags))
+    server = Leaf(authentication, generator, tags=tags, make_tags=make_tags)
     return [
-        server.path("api/segment/get/<idgen_old_key:key>", server.segment),
-        server.path("api/snowflake/get/<idgen_old_key:key>", server.snowflake),
+        server.path(f"api/segment/get/(?P<key>{KEY})", server.segment),
+        server.path(f"api/snowflake/get/(?P<key>{KEY})", server.snowflake),
         server.path("decodeSnowflakeId", server.decode),
         server.path("cache", server.pages),
         server.path("db", server.pages),
@@ -90,17 +81,12 @@ class Leaf(OldServer):
     epoch = "2010-11-04T01:42:54.657Z"
     """Twitter's epoch."""
 
-    def __init__(self, authentication: Authentication, alias: str, tags: Tags) -> None:
-        super().__init__(authentication, [alias])
-        self._alias = alias
-        self._tags = tags
-
     def segment(self, request: HttpRequest, key: str) -> HttpResponse:
-        generator = self._tags.generator(self.door.caller(request), key)
+        generator = self.of_tag(self.door.caller(request), key)
         return HttpResponse(b"%d" % generator.next_id(), content_type=TEXT)
 
     def snowflake(self, request: HttpRequest, key: str) -> HttpResponse:  # noqa: ARG002
-        generator = of_generator(self.door.caller(request), self._alias)
+        generator = self.of_generator(self.door.caller(request), self.alias)
         return HttpResponse(b"%d" % generator.next_id(), content_type=TEXT)
 
     def decode(self, request: HttpRequest) -> HttpResponse:
@@ -108,7 +94,7 @@ class Leaf(OldServer):
         given = parameter(request, "snowflakeId")
         if given is None:
             raise ParseError("snowflakeId is missing.")
-        layout = current_settings().generators[self._alias].layout
+        layout = current_settings().generators[self.alias].layout
         return json_answer(_decoded(given, layout), JSON)
 
     def pages(self, request: HttpRequest) -> HttpResponse:

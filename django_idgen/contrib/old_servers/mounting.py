@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from enum import Enum
-from functools import wraps
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from django.core.checks import CheckMessage, Warning  # noqa: A004
 from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
-from django.urls import URLPattern, path, register_converter
-from django.urls.converters import get_converters
+from django.urls import URLPattern, re_path
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.debug import sensitive_variables
 from rest_framework.authentication import BaseAuthentication
@@ -40,20 +38,19 @@ from ...core.layout import BitLayout, parse_layout
 from ...core.segment import check_tag
 from ...db.transactions import never_atomic
 from ...process.maps import current_settings, generators, segments
+from ...rest.asgi import check_body_limit
 from ...rest.authentication import (
-    TOKENS,
     Caller,
     CallerThrottle,
     SubjectThrottle,
     TokenAuthentication,
-    TokenUser,
-    check_credentials,
+    authenticated,
     default_authentication,
-    secret_of,
+    seen_lately,
 )
 from ...rest.base import NEVER_CACHED, check_body, check_url
 from ...rest.failures import answer_to
-from ...rest.tags import KNOWN_TAGS, UnknownTag
+from ...rest.tags import UnknownTag, is_there
 from ...rest.tokens import fits
 from ...settings import SettingsError
 
@@ -69,12 +66,6 @@ Authentication = Iterable[type[BaseAuthentication]] | None | Default
 View = Callable[..., HttpResponse]
 Failed = Callable[[Exception, APIException, HttpRequest], HttpResponse]
 """Writes an error as the old server does: the error, and the native API's answer to it."""
-NO_OWNERS = (
-    " Its machine ids have no owner: anybody can give back the machine id of an instance, and "
-    "then take it."
-)
-COUNTED = "idgen_counted"
-"""The attribute of a request that throttles have counted. A view may ask twice for the caller."""
 
 
 class Door:
@@ -84,21 +75,18 @@ class Door:
         self._classes = None if isinstance(authentication, Default) else tuple(authentication or ())
         self.is_open = self._classes == ()
 
-    def caller(self, request: HttpRequest, *, counted: bool = True) -> Caller | None:
+    @sensitive_variables()
+    def caller(
+        self, request: HttpRequest, *, secret: str | None = None, counted: bool = True
+    ) -> Caller | None:
         """The sender of the request; None at an open door. Raises DRF's exceptions.
 
-        ``counted``: whether throttles count the request.
+        ``secret``: of an access token that was in no header. ``counted``: whether throttles count
+        the request.
         """
-        found = None if self.is_open else self._authenticate(request, None)
+        found = None if self.is_open else self._known(request, secret)
         if counted:
             _count(request, found)
-        return found
-
-    @sensitive_variables()
-    def caller_with(self, request: HttpRequest, secret: str) -> Caller | None:
-        """As :meth:`caller`, with a secret that was in no header."""
-        found = None if self.is_open else self._authenticate(request, secret)
-        _count(request, found)
         return found
 
     def need(self, request: HttpRequest, permission: str) -> Any:
@@ -106,68 +94,55 @@ class Door:
 
         Raises :class:`PermissionDenied` unless the user has ``permission``.
         """
-        caller = (Door(DEFAULT) if self.is_open else self)._authenticate(request, None)
+        caller = self._known(request)
         _count(request, caller)
         if not caller.has_perm(permission):
             raise PermissionDenied
         return caller.user
 
     @sensitive_variables()
-    def _authenticate(self, request: HttpRequest, secret: str | None) -> Caller:
-        classes = default_authentication() if self._classes is None else self._classes
-        if classes[0] is TokenAuthentication:  # a subclass of the project's may be stricter
-            given = secret or secret_of(request.META.get("HTTP_AUTHORIZATION", ""))
-            token = None if given is None else TOKENS.lately(given)
-            if token is not None:
-                return Caller(TokenUser(token), token)
+    def _known(self, request: HttpRequest, secret: str | None = None) -> Caller:
+        classes = [*(self._classes or default_authentication())]
         if secret is not None:
-            return _by_secret(classes, request, secret)
-        return _by_classes(classes, request)
+            # As if it were in the header, where it belongs.
+            classes = [kind for kind in classes if issubclass(kind, TokenAuthentication)][:1]
+            request = _with_secret(request, secret)
+        if classes[:1] == [TokenAuthentication]:  # a subclass of the project's may be stricter
+            caller = seen_lately(request)
+            if caller is not None:
+                return caller
+        authenticators = [kind() for kind in classes]
+        asking = Request(request, authenticators=authenticators)
+        try:
+            found = authenticated(asking)
+            if found is None:
+                raise NotAuthenticated
+        except (NotAuthenticated, AuthenticationFailed) as error:
+            if secret is None:
+                error.auth_header = authenticators[0].authenticate_header(asking)  # type: ignore[union-attr]
+                error.status_code = 401 if error.auth_header else 403  # type: ignore[union-attr]
+            raise
+        return found
 
 
 @sensitive_variables()
-def _by_secret(
-    classes: Iterable[type[BaseAuthentication]], request: HttpRequest, secret: str
-) -> Caller:
-    """Authenticate as if the secret were in the header, where it belongs."""
+def _with_secret(request: HttpRequest, secret: str) -> HttpRequest:
+    """The request as if it had ``secret`` in its header. Raises :class:`AuthenticationFailed`."""
     if not secret.isascii():
         # No header can hold it, and the resulting error would show all of it.
         raise AuthenticationFailed
-    first = next((kind for kind in classes if issubclass(kind, TokenAuthentication)), None)
-    asking = HttpRequest()
+    asking = copy(request)
     asking.META = {**request.META, "HTTP_AUTHORIZATION": f"Bearer {secret}"}
-    found = first().authenticate(asking) if first is not None else None
-    if found is None:
-        raise AuthenticationFailed
-    return Caller(*found)
-
-
-def _by_classes(classes: Iterable[type[BaseAuthentication]], request: HttpRequest) -> Caller:
-    authenticators = [kind() for kind in classes]
-    asking = Request(request, authenticators=authenticators)
-    try:
-        check_credentials(request)
-        found = Caller.of(asking)
-        if found is None:
-            raise NotAuthenticated
-    except (NotAuthenticated, AuthenticationFailed) as error:
-        header = authenticators[0].authenticate_header(asking)
-        if header is None:
-            error.status_code = 403
-        else:
-            error.auth_header = header  # type: ignore[union-attr]
-        raise
-    return found
+    return asking
 
 
 def _count(request: HttpRequest, caller: Caller | None) -> None:
-    """Raise :class:`Throttled` by the throttles of the project and of this app, once a request."""
+    """Raise :class:`Throttled` by the throttles of the project and of this app."""
     kinds: list[Any] = [*api_settings.DEFAULT_THROTTLE_CLASSES]
     if current_settings().rest.caller_rate is not None:
         kinds.append(CallerThrottle)
-    if not kinds or hasattr(request, COUNTED):
+    if not kinds:
         return
-    setattr(request, COUNTED, True)
     asking = Request(copy(request))  # a copy, since DRF also sets its user
     if caller is not None:
         asking.user, asking.auth = caller.user, caller.token
@@ -180,8 +155,7 @@ def _count(request: HttpRequest, caller: Caller | None) -> None:
 def throttle(**subject: str) -> None:
     """Raise :class:`Throttled` by ``tag_rate``; ``subject`` is the ``tag`` or the ``alias``."""
     if current_settings().rest.tag_rate is not None:
-        view: Any = SimpleNamespace(kwargs=subject)
-        _check_limit(SubjectThrottle(), Request(HttpRequest()), view)
+        _check_limit(SubjectThrottle(), Request(HttpRequest()), SimpleNamespace(kwargs=subject))
 
 
 def _check_limit(limit: BaseThrottle, asking: Request, view: Any) -> None:
@@ -208,17 +182,16 @@ class Tags:
             )
         if make is not None and not isinstance(make, bool):
             raise ImproperlyConfigured(f"make_tags must be True, False or None, not {make!r}.")
-        self._serves_all = "*" in self._patterns
         self._make = make
-
-    def generator(self, caller: Caller | None, tag: str) -> Generator:
-        """The generator of ``tag``. Raises as :meth:`check`."""
-        self.check(caller, tag)
-        return segments.get(tag) or segments.open(tag)
 
     def makes(self) -> bool:
         """Whether a request for an unknown tag makes it."""
         return current_settings().rest.make_tags if self._make is None else self._make
+
+    def serve(self, tag: str) -> None:
+        """Raise :class:`UnknownTag` if no pattern matches ``tag``."""
+        if not any(fits(each, tag) for each in self._patterns):
+            raise UnknownTag(tag)
 
     def check(self, caller: Caller | None, tag: str, *, may_make: bool = False) -> None:
         """Raise unless ``caller`` (None: any caller) may take ids of ``tag``, and the tag is there.
@@ -230,9 +203,8 @@ class Tags:
         if caller is not None and not caller.may_take_of_tag(tag):
             raise PermissionDenied(caller.refusal("tag"))
         throttle(tag=tag)
-        if not self.serves(tag):
-            raise UnknownTag(tag)
-        if not may_make and not self.makes() and not KNOWN_TAGS.has(tag):
+        self.serve(tag)
+        if not may_make and not self.makes() and not is_there(tag):
             raise UnknownTag(tag)
 
     def check_segments(self, caller: Caller | None, tag: str) -> None:
@@ -240,17 +212,6 @@ class Tags:
         self.check(caller, tag)
         if caller is not None:
             caller.check_segments_of(tag)
-
-    def serves(self, tag: str) -> bool:
-        return self._serves_all or any(fits(each, tag) for each in self._patterns)
-
-
-def of_generator(caller: Caller | None, alias: str) -> Generator:
-    """The generator ``alias``, if ``caller`` (None: any caller) may take its ids."""
-    if caller is not None and not caller.may_take_of_generator(alias):
-        raise PermissionDenied(caller.refusal("generator"))
-    throttle(alias=alias)
-    return generators[alias]
 
 
 def checked_alias(alias: object) -> str:
@@ -267,45 +228,39 @@ def checked_alias(alias: object) -> str:
 # --- mounting --------------------------------------------------------------------------
 
 
-class OldKeyConverter:
-    """Any text as a key: the view answers a wrong one with the old server's error."""
-
-    regex = r"[\s\S]+?"
-
-    def to_python(self, value: str) -> str:
-        return value
-
-    def to_url(self, value: str) -> str:
-        return value
-
-
-class SlashConverter(OldKeyConverter):
-    """An optional slash at the end of a path."""
-
-    regex = "/?"
-
-
-if "idgen_old_key" not in get_converters():
-    register_converter(OldKeyConverter, "idgen_old_key")
-    register_converter(SlashConverter, "idgen_slash")
+KEY = r"[\s\S]+?"
+"""Any text as a key: the view answers a wrong one with the old server's error."""
 
 
 class OldServer(ABC):
     """The base class of the old servers, whose views are its methods. Thread-safe.
 
-    ``authentication``: see :class:`Door`. ``aliases``: the generators of its snowflakes; a system
-    check compares their time with :attr:`epoch`.
+    ``authentication``: see :class:`Door`. ``generator``: the alias of its snowflakes, if it has
+    any; ``more``: the aliases of others. ``tags`` and ``make_tags``: see :class:`Tags`. Raises
+    :class:`~django.core.exceptions.ImproperlyConfigured`.
     """
 
     name: ClassVar[str]
     slash: ClassVar[bool] = True
     """Whether its paths may end with a slash, which is no part of a key."""
     epoch: ClassVar[str | None] = None
-    """The epoch of the old server's snowflakes."""
+    """The epoch of the old server's snowflakes, if it has any. A system check compares ours."""
+    if_open: ClassVar[str] = ""
+    """What the system check says of an open mount, besides that it gives ids to anybody."""
 
-    def __init__(self, authentication: Authentication, aliases: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        authentication: Authentication,
+        generator: str | None = None,
+        *,
+        more: Iterable[str] = (),
+        tags: Iterable[str] = (),
+        make_tags: bool | None = None,
+    ) -> None:
         self.door = Door(authentication)
-        self.aliases = tuple(dict.fromkeys(aliases))
+        self.tags = Tags(tags, make_tags)
+        self.alias = "" if self.epoch is None else checked_alias(generator)
+        self._aliases = {self.alias: None, **{checked_alias(each): None for each in more}}
 
     @abstractmethod
     def failed(self, error: Exception, answer: APIException, request: HttpRequest) -> HttpResponse:
@@ -314,13 +269,25 @@ class OldServer(ABC):
     def begin(self, request: HttpRequest) -> None:  # noqa: B027  # most have nothing to do
         """Called first for each request."""
 
+    def of_tag(self, caller: Caller | None, tag: str) -> Generator:
+        """The generator of ``tag``. Raises as :meth:`Tags.check`."""
+        self.tags.check(caller, tag)
+        return segments.get(tag) or segments.open(tag)
+
+    def of_generator(self, caller: Caller | None, alias: str) -> Generator:
+        """The generator ``alias``, if ``caller`` (None: any caller) may take its ids."""
+        if caller is not None and not caller.may_take_of_generator(alias):
+            raise PermissionDenied(caller.refusal("generator"))
+        throttle(alias=alias)
+        return generators[alias]
+
     def path(
         self, route: str, view: View | None = None, *, failed: Failed | None = None, **methods: View
     ) -> URLPattern:
-        """``route`` to ``view`` for every method, or to one view for each of ``methods``."""
+        """``route``, a regular expression, to ``view``, or to a view for each of ``methods``."""
         by_method = {name.upper(): each for name, each in methods.items()}
 
-        def mounted(request: HttpRequest, slash: str = "", **kwargs: str) -> HttpResponse:  # noqa: ARG001
+        def mounted(request: HttpRequest, **kwargs: str) -> HttpResponse:
             chosen = view or by_method.get(request.method or "")
             if chosen is None:
                 return HttpResponseNotAllowed(by_method)
@@ -338,57 +305,46 @@ class OldServer(ABC):
             return response
 
         mounted.idgen_check = self._check  # type: ignore[attr-defined]
-        if view is not None:
-            mounted = wraps(view)(mounted)
-        end = "<idgen_slash:slash>" if self.slash else ""
-        return path(route + end, never_atomic(csrf_exempt(mounted)))
+        end = "/?$" if self.slash else "$"
+        return re_path(f"^{route}{end}", never_atomic(csrf_exempt(mounted)))
 
     # --- system checks -----------------------------------------------------------------
 
     def _check(self, prefix: str) -> list[CheckMessage]:
         """The system check of this mount, which is below ``prefix``."""
-        found = self._check_epoch(prefix)
+        found = [*self._check_epoch(prefix), *check_body_limit(prefix)]
         if self.door.is_open:
-            text = (
+            warning = Warning(
                 f"{self.name}.urls() at {'/' + prefix!r} gives ids to anybody who can reach it: it "
-                f"is mounted with authentication=None."
+                f"is mounted with authentication=None.{self.if_open}",
+                hint="Leave authentication out, and give each client an access token. Or make sure "
+                "that only trusted clients can reach these URLs, and silence this check.",
+                id="django_idgen.W007",
             )
-            found.append(
-                Warning(
-                    text + (NO_OWNERS if self.name == "cosid" else ""),
-                    hint=(
-                        "Leave authentication out, and give each client an access token. Or make "
-                        "sure that only trusted clients can reach these URLs, and silence this "
-                        "check."
-                    ),
-                    id="django_idgen.W007",
-                )
-            )
+            found.append(warning)
         return found
 
-    def _check_epoch(self, prefix: str) -> list[CheckMessage]:
+    def _check_epoch(self, prefix: str) -> Iterator[CheckMessage]:
         """W011. One warning for each generator whose ids don't continue the old server's."""
         if self.epoch is None:
-            return []
+            return
         theirs = parse_layout("standard", epoch=self.epoch)
         try:
             known = current_settings().generators
         except SettingsError:
-            return []  # E001 reports it
-        return [
-            Warning(
-                f"{self.name}.urls() at {'/' + prefix!r} gives ids of generator {alias!r}, whose "
-                f"layout and epoch ({known[alias].layout}) differ from the old server's "
-                f"({theirs}): its ids don't continue those of the old server, and may repeat "
-                "some of them.",
-                hint=f'Add a generator with "EPOCH": "{self.epoch}" to IDGEN["GENERATORS"], and '
-                f"name it in {self.name}.urls(generator=...). If no client has snowflakes of the "
-                f"old server, silence this check.",
-                id="django_idgen.W011",
-            )
-            for alias in self.aliases
-            if alias in known and _time(known[alias].layout) != _time(theirs)
-        ]
+            return  # E001 reports it
+        for alias in self._aliases:
+            if alias in known and _time(known[alias].layout) != _time(theirs):
+                yield Warning(
+                    f"{self.name}.urls() at {'/' + prefix!r} gives ids of generator {alias!r}, "
+                    f"whose layout and epoch ({known[alias].layout}) differ from the old server's "
+                    f"({theirs}): its ids don't continue those of the old server, and may repeat "
+                    "some of them.",
+                    hint=f'Add a generator with "EPOCH": "{self.epoch}" to IDGEN["GENERATORS"], '
+                    f"and name it in {self.name}.urls(generator=...). If no client has snowflakes "
+                    "of the old server, silence this check.",
+                    id="django_idgen.W011",
+                )
 
 
 def _time(layout: BitLayout) -> tuple[int, int, int]:
@@ -401,10 +357,9 @@ def _error_response(error: Exception, request: HttpRequest, failed: Failed) -> H
     if answer is None:
         raise error
     response = failed(error, answer, request)
-    wait = getattr(answer, "wait", None)
+    wait, header = getattr(answer, "wait", None), getattr(answer, "auth_header", None)
     if wait is not None:
         response.headers["Retry-After"] = str(int(wait))
-    header = getattr(answer, "auth_header", None)
     if header is not None:
         response.headers["WWW-Authenticate"] = header
     return response

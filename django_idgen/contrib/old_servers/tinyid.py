@@ -44,7 +44,7 @@ from ...process.maps import current_settings
 from ...rest.authentication import Caller
 from ...rest.lending import Lending
 from . import redaction
-from .mounting import DEFAULT, Authentication, OldServer, Tags, parameter
+from .mounting import DEFAULT, Authentication, OldServer, parameter
 
 OK, TOKEN_ERROR, SYSTEM_ERROR = 200, 5, 6
 TOKEN_MESSAGE = "token is error"  # noqa: S105  # nosec B105  # what TinyID says
@@ -76,7 +76,7 @@ def urls(
     Raises :class:`~django.core.exceptions.ImproperlyConfigured`.
     """
     redaction.install()
-    server = TinyId(authentication, Tags(tags, make_tags))
+    server = TinyId(authentication, tags=tags, make_tags=make_tags)
     simply = server.failed_simply
     return [
         server.path("id/nextId", server.ids),
@@ -88,10 +88,6 @@ def urls(
 
 class TinyId(OldServer):
     name = "tinyid"
-
-    def __init__(self, authentication: Authentication, tags: Tags) -> None:
-        super().__init__(authentication)
-        self._tags = tags
 
     @sensitive_variables()
     def begin(self, request: HttpRequest) -> None:
@@ -119,11 +115,11 @@ class TinyId(OldServer):
     def _ids(self, request: HttpRequest) -> list[int]:
         caller = self._caller(request)
         count = _count(parameter(request, "batchSize") or "")
-        return self._tags.generator(caller, _tag(request)).next_ids(count)
+        return self.of_tag(caller, _tag(request)).next_ids(count)
 
     def _segment(self, request: HttpRequest) -> Segment:
         caller, tag = self._caller(request), _tag(request)
-        self._tags.check_segments(caller, tag)
+        self.tags.check_segments(caller, tag)
         return Lending(tag, current_settings().rest.max_segment).take(STEP, 0)
 
     @sensitive_variables()
@@ -131,7 +127,7 @@ class TinyId(OldServer):
         secret = getattr(request, SECRET, None)
         if request.method == "POST":
             secret = redaction.take_token_of_form(request) or secret
-        return self.door.caller_with(request, secret) if secret else self.door.caller(request)
+        return self.door.caller(request, secret=secret or None)
 
     def failed(self, error: Exception, answer: APIException, request: HttpRequest) -> HttpResponse:  # noqa: ARG002
         status = answer.status_code if answer.status_code in SENT else 200

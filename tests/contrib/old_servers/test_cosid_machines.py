@@ -17,8 +17,8 @@ import pytest
 from django.core.management import call_command
 from django.test import override_settings
 
-from django_idgen.contrib.old_servers import cosid
-from django_idgen.contrib.old_servers.cosid import (
+from django_idgen.contrib.old_servers import machines
+from django_idgen.contrib.old_servers.machines import (
     Instance,
     MachineIds,
     MachineLost,
@@ -79,7 +79,7 @@ def opened(world: World, servers: int = 2) -> Iterator[World]:
     world.servers = [MachineIds("default", **RULES) for _ in range(servers)]
     for server in world.servers:
         server._registries._made["default"] = registry
-    with patch.object(cosid, "SYSTEM_CLOCK", replace(SYSTEM_CLOCK, sleep=world.sleep)):
+    with patch.object(machines, "SYSTEM_CLOCK", replace(SYSTEM_CLOCK, sleep=world.sleep)):
         yield world
 
 

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from django_idgen.core.clock import SYSTEM_CLOCK
+from django_idgen.testing.contracts.lenders import at_once
 from tests.faults.conftest import site, sqlite_site  # noqa: F401
 from tests.faults.processes import ON_POSTGRES, Running, Site, Web, program, serving
-from tests.server_tools import at_once
 from tests.tiers import long
 
 from .old_clients import Ask, CosIdMachine, CosIdSegments, TinyClient

@@ -40,7 +40,7 @@ def test_what_is_redacted(db: None) -> None:
         ("token=abc", "token=[redacted]"),
         ("/x?token=abc&token=def&b=1", "/x?token=[redacted]&token=[redacted]&b=1"),
         ("/x?tok%65n=abc", "/x?tok%65n=[redacted]"),
-        ("/x?TOKEN=abc", "/x?TOKEN=[redacted]"),
+        ("/x?%54OK%45N=abc", "/x?%54OK%45N=[redacted]"),
         ("/x?a=1;token=abc", "/x?a=1;token=[redacted]"),
         (f"/x?key={SECRET}.", "/x?key=[redacted]."),
         (f"Bearer {SECRET}", "Bearer [redacted]"),
@@ -57,7 +57,7 @@ def test_long_texts_are_gone_through_once() -> None:
 import django; django.setup()
 from django_idgen.contrib.old_servers import redaction
 for text in ("a", "%61", "a?", "a ", "idgen_", "token", "token=", "="):
-    redaction._redacted(text * (500_000 // len(text)))
+    redaction.redacted(text * (500_000 // len(text)))
 """
     environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings"}
     done = warm.run(["-c", code], cwd=ROOT, env=environment, timeout=120)
@@ -65,29 +65,11 @@ for text in ("a", "%61", "a?", "a ", "idgen_", "token", "token=", "="):
 
 
 def test_a_hostile_header_holds_up_nothing(tag: str) -> None:
-    """Nobody has said yet who it is; and what is kept of it is short."""
-    request = RequestFactory().get("/x", headers={"Referer": "a" * 5_000_000})
-    assert redaction.take_token(request) is None
-    assert request.META["HTTP_REFERER"] == "[cut]"
-
-
-def test_a_text_is_not_cut_within_a_secret() -> None:
-    """Of which no part is left, wherever it stands."""
-    most = redaction.MOST_TEXT
-    for before in range(most - 60, most + 1):
-        start = ("/x?" + "k=v&" * most)[: before - 1] + "&"
-        for secret in (SECRET, f"token={'s' * 49}"):
-            clean = redaction.redacted(f"{start}{secret}&more={'1' * 100}")
-            assert "sss" not in clean, before
-            assert clean.endswith("[cut]")
-
-
-def test_a_format_keeps_its_places() -> None:
-    """Cut, it could not take its arguments."""
-    message = "x" * 20_000 + " %s"
-    record = logging.LogRecord("x", logging.INFO, "", 0, message, ("GET /x?token=abc",), None)
-    assert redaction.RedactTokens().filter(record)
-    assert record.getMessage().endswith("GET /x?token=[redacted]")
+    """Not named yet; no expression goes through it, and nothing of it is kept."""
+    request = RequestFactory().get("/x", headers={"Referer": "/x?token=abc&" * 400_000})
+    with patch.object(redaction, "_SECRET", None):
+        assert redaction.take_token(request) is None
+    assert "HTTP_REFERER" not in request.META
 
 
 class Missing(dict[str, Any]):

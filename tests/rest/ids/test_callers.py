@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from base64 import b64encode
 from typing import Any
 from unittest.mock import Mock
 
@@ -13,6 +14,7 @@ from django.core.cache.backends.locmem import LocMemCache
 from django.db import DatabaseError, OperationalError, ProgrammingError, connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.urls import include, path
 from django.views.debug import ExceptionReporter
 
 from django_idgen.models import AccessToken, LeafAlloc
@@ -287,6 +289,36 @@ def test_who_was_known_comes_in_after_a_restart(ask: Asking, tag: str, settings:
     assert [statuses(each, URL, 1)[0] for each in wrong] == [401] * 5 + [429]
     TOKENS.clear()  # a new process, which has heard of nobody
     assert ask("get", URL).status_code == 200
+
+
+@pytest.mark.parametrize("url", [URL, "/cosid/ids/orders", "/idgen/schema/"])
+def test_wrong_passwords_from_one_address_come_to_an_end(settings: Any, url: str) -> None:
+    """Hazard 113: as wrong secrets do, at the old servers' URLs, too.
+
+    Neighbours at the address, who were right before, come in by password and by token.
+    """
+    settings.IDGEN = {
+        "GENERATORS": {"default": {}, "second": {}},
+        "REST": {"caller_rate": "5/h", "make_tags": True},
+    }
+    settings.ROOT_URLCONF = (
+        path("idgen/", include("django_idgen.rest.urls")),
+        path("", include("tests.contrib.old_servers.urls")),
+    )
+
+    def basic(name: str, password: str) -> Client:
+        words = b64encode(f"{name}:{password}".encode()).decode()
+        return Client(headers={"Authorization": f"Basic {words}"})
+
+    for name in ("ada", "bob"):
+        User.objects.create_user(name, password="right")
+    neighbours = basic("ada", "right"), client_of("program")
+    assert [each.get(url).status_code for each in neighbours] == [200, 200]
+    wrong = [basic("bob", f"guess {number}").get(url).status_code for number in range(6)]
+    assert wrong == [401] * 5 + [429]
+    TOKENS.clear()
+    assert [each.get(url).status_code for each in neighbours] == [200, 200]
+    assert basic("bob", "right").get(url).status_code == 429  # a right guess is not told
 
 
 def test_tags_with_any_characters_are_counted(settings: Any) -> None:

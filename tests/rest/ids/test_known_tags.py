@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,20 +15,46 @@ from django_idgen.core.errors import ConfigurationError, InvalidTag, SegmentUnav
 from django_idgen.models import LeafAlloc
 from django_idgen.process import maps
 from django_idgen.rest import tags
-from django_idgen.rest.tags import KNOWN_TAGS, KnownTags, UnknownTag, check_known
+from django_idgen.rest.tags import UnknownTag, check_known, is_known, is_there
 from tests.places import empty_place, idgen_on, place
 from tests.rest.forgetting import forget
 
 __all__ = ["empty_place", "place"]
 
 
-class Stopwatch:
-    """A clock that is set by hand."""
+class World:
+    """Databases that hold what they are told to, or are away, and a clock that is set by hand."""
 
-    seconds = 0.0
+    keeps_rows = True
+    aliases: tuple[str, ...] = ("a",)
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.there: set[tuple[str, str]] = set()
+        self.away: set[str] = set()
+        self.asked: list[str] = []
 
     def stopwatch(self) -> float:
         return self.seconds
+
+    def route(self, _tag: str) -> tuple[str, ...]:
+        return self.aliases
+
+    def is_in(self, alias: str, tag: str) -> bool:
+        self.asked.append(tag)
+        if alias in self.away:
+            raise SegmentUnavailable("away")
+        return (alias, tag) in self.there
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    world = World()
+    monkeypatch.setattr(tags, "_is_in", world.is_in)
+    monkeypatch.setattr(tags, "source_behind_pool", lambda: world)
+    monkeypatch.setattr(tags, "SYSTEM_CLOCK", world)
+    with override_settings(IDGEN={}):
+        yield world
 
 
 # --- on real databases --------------------------------------------------------------
@@ -50,7 +77,7 @@ def test_it_knows_what_the_database_has(place: str) -> None:
         for _ in range(3):
             check_known("used")
             check_known("made")
-            assert KNOWN_TAGS.has_lately("made")
+            assert is_known("made")
     assert not queries.captured_queries
     forget()
     check_known("used")
@@ -98,82 +125,56 @@ def test_in_a_test_that_allows_no_database_there_are_no_tags() -> None:
             check_known("orders")
 
 
-def test_a_database_that_is_dead_is_passed_over_if_another_one_knows(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_database_that_is_dead_is_passed_over_if_another_one_knows(world: World) -> None:
     """If none of the others does, nobody can say."""
-    answers = {"a": SegmentUnavailable("away"), "b": True, "c": False}
-
-    def ask(alias: str, _tag: str) -> bool:
-        answer = answers[alias]
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    monkeypatch.setattr(tags, "_is_in", ask)
-    assert tags._is_in_one_of(("a", "b"), "orders")
-    assert not tags._is_in_one_of(("c",), "orders")
+    world.there, world.away = {("b", "orders")}, {"a"}
+    for aliases, found in ((("c",), False), (("a", "b"), True)):
+        world.aliases = aliases
+        assert is_there("orders") is found
+    world.aliases = ("a", "c")
     with pytest.raises(SegmentUnavailable, match="away"):
-        tags._is_in_one_of(("a", "c"), "orders")
+        is_there("others")
 
 
 # --- what is remembered ------------------------------------------------------------------
 
 
-def test_a_tag_that_is_not_there_is_asked_for_each_time() -> None:
+def test_a_tag_that_is_not_there_is_asked_for_each_time(world: World) -> None:
     """So that one that was just made works at once."""
-    asked: list[str] = []
-    there: set[str] = set()
-
-    def exists(tag: str) -> bool:
-        asked.append(tag)
-        return tag in there
-
-    clock = Stopwatch()
-    known = KnownTags(exists, clock)  # type: ignore[arg-type]
-    assert not known.has("a")
-    there.add("a")
-    assert known.has("a")
-    assert known.has("a")
-    assert asked == ["a", "a"]
-    clock.seconds += tags.TRUSTED
-    assert not known.has_lately("a")
-    assert known.has("a")
-    assert asked == ["a", "a", "a"]
+    assert not is_there("t")
+    world.there.add(("a", "t"))
+    assert is_there("t")
+    assert is_there("t")
+    assert world.asked == ["t", "t"]
+    world.seconds += tags.TRUSTED
+    assert not is_known("t")
+    assert is_there("t")
+    assert world.asked == ["t", "t", "t"]
 
 
-def test_while_nobody_can_be_asked_what_was_found_is_believed() -> None:
+def test_while_nobody_can_be_asked_what_was_found_is_believed(world: World) -> None:
     """And of the rest it is said that nobody can be asked."""
-    away: list[SegmentUnavailable] = []
-
-    def exists(tag: str) -> bool:
-        for error in away:
-            raise error
-        return True
-
-    clock = Stopwatch()
-    known = KnownTags(exists, clock)  # type: ignore[arg-type]
-    assert known.has("a")
-    away.append(SegmentUnavailable("away"))
-    clock.seconds += 10 * tags.TRUSTED
-    assert known.has("a")
+    world.there.add(("a", "t"))
+    assert is_there("t")
+    world.away.add("a")
+    world.seconds += 10 * tags.TRUSTED
+    assert is_there("t")
     with pytest.raises(SegmentUnavailable):
-        known.has("b")
-    clock.seconds = 0.0
-    assert known.has_lately("a")
+        is_there("u")
+    world.seconds = 0.0
+    assert is_known("t")
     maps.reset()  # other settings, perhaps another database
-    assert not known.has_lately("a")
+    assert not is_known("t")
     with pytest.raises(SegmentUnavailable):
-        known.has("a")
+        is_there("t")
 
 
-def test_only_so_many_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_so_many_are_remembered(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest go first."""
     monkeypatch.setattr(tags, "MOST_KNOWN", 3)
-    known = KnownTags(lambda tag: True)
-    for tag in "abcd":
-        assert known.has(tag)
-    assert [tag for tag in "abcd" if known.has_lately(tag)] == ["b", "c", "d"]
+    world.there = {("a", tag) for tag in "abcd"}
+    assert all(is_there(tag) for tag in "abcd")
+    assert [tag for tag in "abcd" if is_known(tag)] == ["b", "c", "d"]
 
 
 def test_what_can_not_be_a_tag_is_said(settings: Any) -> None:

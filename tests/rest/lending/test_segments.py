@@ -16,14 +16,13 @@ from django.contrib.admin.models import LogEntry
 from django.core.cache import cache
 from django.core.management import call_command
 from django.db import connections, transaction
-from django.test import Client, override_settings
+from django.test import Client, RequestFactory, override_settings
 from django.urls import reverse
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from django_idgen import segments
-from django_idgen.contrib.old_servers.cosid import Distributor
-from django_idgen.contrib.old_servers.mounting import Tags
+from django_idgen.contrib.old_servers.cosid import CosId
 from django_idgen.core.errors import SegmentUnavailable
 from django_idgen.core.segment import MAX_ID
 from django_idgen.models import LeafAlloc
@@ -31,10 +30,10 @@ from django_idgen.ops.tags import edits as tag_edits
 from django_idgen.process import maps
 from django_idgen.sources.http import HttpSource
 from django_idgen.sources.server import FAILOVER_SKIP
+from django_idgen.testing.contracts.lenders import at_once
 from tests.admin.people import staff
 from tests.places import make_tables, sqlite
 from tests.remote.service import EVERYTHING, SECRET, one_token, service
-from tests.server_tools import at_once
 from tests.sources.pool import test_project as pools
 
 STEP = 10
@@ -156,10 +155,10 @@ def test_a_client_may_have_exactly_what_it_asks_for(api: Api) -> None:
 
 
 WRONG: dict[str, tuple[Any, ...]] = {
-    "times": (-1, 10**10, 1.0, True, "three", None, [1]),
+    "times": (-1, 10**10, 1.5, True, "three", None, [1]),
     "at_least": (0, 10**9, 1_000_001, "9" * 400),
-    "floor": (-1, 2**65, "٣", {}),
-    "nonce": ("x" * 65, "a\0b", 5.5e300),
+    "floor": (-1, 2**65, "three", {}),
+    "nonce": ("x" * 65, "a\0b", True),
     "installation": (["x"],),
     "tag": ("another", 7),
 }
@@ -356,7 +355,7 @@ def test_a_client_is_served_after_the_database_was_restored(
         assert segment.start >= had.stop
         # A token is no user of the project, so the admin has no row for it.
         (told,) = [each for each in caplog.messages if "changed tag" in each]
-        assert told.startswith("tests changed tag 't': Skipped ahead")
+        assert told.startswith("'tests' changed tag 't': Skipped ahead")
         assert str(segment.start) in told
         assert source.fetch("t", floor=segment.stop).start == segment.stop
 
@@ -378,7 +377,7 @@ def test_beyond_the_bound_the_client_names_the_operators_command(alias: str) -> 
 
 # --- out of a pool, cut and given back, while the service takes ids of its own ---------
 
-LENT = "lent"
+LENT = "shop.lent"
 MOST = 7
 """Ids that are lent at once: a third of a step, so that the rest goes to the pool."""
 TURNS = 25
@@ -401,7 +400,7 @@ def test_what_is_cut_off_and_given_back_is_given_out_once(postgres: str, redis: 
 def turns(who: int, alias: str) -> list[int]:
     chance = random.Random(who)
     api = Api(alias)
-    cosid = Distributor(Tags(["*"], None))
+    cosid = CosId(None, "default", tags=["*"])
     found: list[int] = []
     try:
         for _ in range(TURNS):
@@ -412,7 +411,8 @@ def turns(who: int, alias: str) -> list[int]:
                 found += lent(api, max(found, default=0) + chance.choice([0, 1, 150]))
             elif act == 3:
                 step = chance.randrange(1, MOST)
-                last = cosid.take(None, LENT, step)
+                asking = RequestFactory().patch(f"/?step={step}")
+                last = int(cosid.take(asking, *LENT.split(".")).content)
                 found += range(last - step + 1, last + 1)
             elif act == 4:
                 tag_edits.clear_here(LENT)

@@ -20,14 +20,19 @@ class Problem(serializers.Serializer):  # type: ignore[type-arg]
     state = serializers.ChoiceField(["held", "sold"])
 
 
+class Ticket(serializers.Serializer):  # type: ignore[type-arg]
+    state = serializers.ChoiceField(["held", "sold"])
+
+
 class TagInput(serializers.ModelSerializer):  # type: ignore[type-arg]
     form = serializers.ChoiceField(["square", "round"])
     generator = serializers.ChoiceField(["wind", "water"])
     problem = Problem(read_only=True)
+    ticket = Ticket(read_only=True)
 
     class Meta:
         model = Tag
-        fields = ("id", "name", "form", "generator", "problem")
+        fields = ("id", "name", "form", "generator", "problem", "ticket")
 
 
 class Tags(viewsets.ModelViewSet):  # type: ignore[type-arg]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from django.db import OperationalError, connections
+from django.utils import timezone
 
 from django_idgen.models import AccessToken
 from django_idgen.rest import authentication
@@ -130,7 +131,7 @@ def test_one_that_expires_is_refused_in_that_moment(
     world.add("a", expires_at=end)
     assert world.cache.get("a")
 
-    monkeypatch.setattr(authentication.timezone, "now", lambda: end)
+    monkeypatch.setattr(timezone, "now", lambda: end)
     assert world.cache.lately("a") is None
     assert world.cache.get("a") is None
     world.away, world.seconds = True, MAX_AGE

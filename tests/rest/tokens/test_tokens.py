@@ -5,24 +5,32 @@ from __future__ import annotations
 import logging
 import re
 from datetime import UTC, datetime, timedelta
+from html import unescape
 from io import StringIO
 from typing import Any
 
 import pytest
+from django.contrib import admin
 from django.contrib.admin.models import LogEntry
 from django.contrib.sessions.models import Session
 from django.core import serializers
 from django.core.exceptions import ValidationError
 from django.core.management import call_command
 from django.test import Client
+from django.urls import include, path
 from django.utils import timezone
 
-from django_idgen.models import AccessToken
+from django_idgen.models import AccessToken, LeafAlloc
 from django_idgen.rest.tokens import find_token, make_token, revoke_tokens
 from tests import servers
 from tests.admin.people import staff
 
 pytestmark = pytest.mark.django_db
+
+urlpatterns = [
+    path("admin/", admin.site.urls),
+    path("idgen/", include("django_idgen.rest.urls")),
+]
 
 LIST = "/admin/django_idgen/accesstoken/"
 ADD = f"{LIST}add/"
@@ -104,6 +112,28 @@ def test_a_reload_of_the_answer_makes_no_second_token(admin_client: Client) -> N
     assert SECRET.search(admin_client.post(ADD, form).text)
 
 
+@pytest.mark.parametrize(
+    ("rights", "command"),
+    [
+        ({"tags": "orders\r\ninv*"}, "-X POST -H 'Authorization: Bearer {}' '{}tags/orders/ids'"),
+        ({"tags": "inv*"}, "-X POST -H 'Authorization: Bearer {}' '{}tags/invoice/ids'"),
+        ({"generators": "*"}, "-X POST -H 'Authorization: Bearer {}' '{}generators/default/ids'"),
+        ({"leases": "default"}, "-H 'Authorization: Bearer {}' '{}generators/default/leases'"),
+    ],
+)
+def test_a_new_token_comes_with_a_curl_that_uses_it(
+    admin_client: Client, rights: dict[str, str], command: str, settings: Any
+) -> None:
+    """The whole command: for a tag or a generator that it names."""
+    settings.ROOT_URLCONF = __name__
+    LeafAlloc.objects.create(biz_tag="invoice")
+    nothing = {"name": "shop", "tags": "", "generators": "", "leases": ""}
+    page = unescape(admin_client.post(ADD, {**nothing, **NEVER, **rights}).text)
+    secret = SECRET.findall(page)[0]
+    assert f"curl {command.format(secret, 'http://testserver/idgen/')}" in page
+    LeafAlloc.objects.all().delete()
+
+
 def test_what_can_not_be_is_refused(admin_client: Client) -> None:
     """A form error, for a forged key, too; a 403 in a popup, which would hide the secret."""
     for wrong in (
@@ -116,6 +146,15 @@ def test_what_can_not_be_is_refused(admin_client: Client) -> None:
         assert not SECRET.search(answer.text)
     assert admin_client.post(ADD, {**FORM, **NEVER, "_popup": "1"}).status_code == 403
     assert not AccessToken.objects.exists()
+
+
+@pytest.mark.parametrize("odd", ["a\nb", "a\x1b[31m", "a\u202eb", "a\u2028b"])
+def test_a_name_that_a_log_would_show_as_something_else_is_refused(odd: str) -> None:
+    """Hazard 116: of a client, and of a tag's description, which stand in logs and lists."""
+    for row in (AccessToken(name=odd, tags="*"), LeafAlloc(biz_tag="t", description=odd)):
+        with pytest.raises(ValidationError) as error:
+            row.full_clean(exclude=["digest", "hint"])
+        assert {"name", "description"} & set(error.value.message_dict)
 
 
 def test_rights_are_changed_and_the_secret_stays(admin_client: Client) -> None:
@@ -169,7 +208,7 @@ def test_revoking_ends_it_now_is_logged_and_shows(admin_client: Client) -> None:
     assert act(admin_client, "revoke", token).status_code == 302
     assert find_token(secret) is None
     page = admin_client.get(LIST).text
-    assert "1 token was revoked" in page
+    assert "1 revoked" in page
     assert "within 60 s" in page
     act(admin_client, "revoke", token)
     assert LogEntry.objects.count() == 1
@@ -177,11 +216,11 @@ def test_revoking_ends_it_now_is_logged_and_shows(admin_client: Client) -> None:
     assert "None of these tokens works any more." in admin_client.get(LIST).text
     # In words: a tick would have no name on a phone, where the table has no head.
     ended = admin_client.get(f"{LIST}?state=ended").text
-    assert re.search(r'class="field-state">.*idgen-quiet">ended<', ended)
+    assert re.search(r'class="field-state">.*>ended<', ended)
     assert "shop" not in admin_client.get(f"{LIST}?state=works").text
     make_token("lab", tags=["*"])
     page = admin_client.get(f"{LIST}?state=works").text
-    assert re.search(r'class="field-state">.*idgen-good">works<', page)
+    assert re.search(r'class="field-state">.*>works<', page)
 
 
 class Reads:
