@@ -1,4 +1,4 @@
-"""The admin pages: tags, worker ids, access tokens, and a page that decodes ids.
+"""The admin pages: tags, segments granted, worker ids, access tokens, and decoding.
 
 No page can make an id come twice: none lowers a mark, and none deletes a tag.
 """

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.apps import apps
 from django.apps.registry import Apps
@@ -17,22 +16,18 @@ from django.db import models
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.urls import NoReverseMatch, URLPattern, path, reverse
 from django.utils import timezone
+from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ..core.clock import in_zone
-from ..core.errors import InvalidId
+from ..core.errors import InvalidId, one_line
 from ..models import LeafAlloc, SegmentHistory, WorkerLease
 from ..settings import SettingsError
-from .base import ModelAdmin, ViewOnlyAdmin
-from .text import error_text, layout_text
-
-if TYPE_CHECKING:
-    from ..core.layout import BitLayout
-    from ..ops.decoding import BitField, Reading, RowFound, SnowflakeReading
-
+from .base import ViewOnlyAdmin
 
 BITS = 64
+Document = dict[str, Any]
 
 
 class Decode(models.Model):
@@ -85,9 +80,9 @@ class DecodeAdmin(ViewOnlyAdmin):
         try:
             found = readings(given)
         except InvalidId as error:
-            return {"problem": _("This is not an id."), "reason": error_text(error)}
+            return {"problem": _("This is not an id."), "reason": one_line(error)}
         except SettingsError as error:
-            return {"problem": error_text(error)}
+            return {"problem": one_line(error)}
         return {
             "shown": [Shown(self, request, each) for each in found],
             "sees_leases": _may_view(request, WorkerLease),
@@ -123,111 +118,90 @@ class Shown:
 
     page: DecodeAdmin
     request: HttpRequest
-    reading: Reading
+    reading: Document
 
     @property
-    def plausible(self) -> list[ShownSnowflake]:
-        return [each for each in self._snowflakes() if each.reading.is_plausible]
+    def plausible(self) -> list[Document]:
+        return [self._snowflake(each) for each in self.reading["generators"] if each["plausible"]]
 
     @property
-    def doubtful(self) -> list[ShownSnowflake]:
-        return [each for each in self._snowflakes() if not each.reading.is_plausible]
+    def doubtful(self) -> list[Document]:
+        return [
+            self._snowflake(each) for each in self.reading["generators"] if not each["plausible"]
+        ]
+
+    def _snowflake(self, reading: Document) -> Document:
+        """A reading of a generator, with its bits as they are drawn."""
+        parts, held = reading["parts"], reading["held_by"]
+        return {
+            "reading": reading,
+            "worker_url": self._worker_url(reading["generator"], parts["worker"]) if parts else "",
+            "fields": _drawn(reading["fields"]),
+            "moments": _moments(parts["time"]) if parts else [],
+            "since": _clock(held["acquired_at"]) if held and held["acquired_at"] else "",
+        }
 
     @property
-    def rows(self) -> list[ShownRow]:
+    def tags(self) -> list[Document]:
+        """The readings of tags, with the times of their grants as text."""
+        return [
+            {**tag, "grants": [{**each, "at": _clock(each["taken_at"])} for each in tag["grants"]]}
+            for tag in self.reading["tags"]
+        ]
+
+    @property
+    def rows(self) -> list[Document]:
         """The rows of models that the user may view. Nothing is said about other models."""
-        rows = [self._row(each) for each in self.reading.rows if self._may_view(each.field.model)]
-        if self.reading.spelling.is_named:
-            return rows
-        return [row for row in rows if row.exists or row.problem]
+        return [shown for each in self.reading["rows"] if (shown := self._row(each))]
 
-    def _snowflakes(self) -> Iterator[ShownSnowflake]:
-        for each in self.reading.snowflakes:
-            yield ShownSnowflake(each, self._map_url(each))
-
-    def _map_url(self, reading: SnowflakeReading) -> str:
-        if reading.parts is None:
-            return ""
-        site = self.page.admin_site.name
-        try:
-            url = reverse(f"{site}:django_idgen_workerlease_map", args=[reading.alias])
-        except NoReverseMatch:
-            return ""
-        return f"{url}?worker={reading.parts.worker}"
-
-    def _may_view(self, model: type[models.Model]) -> bool:
-        model_admin = self._admin_of(model)
+    def _row(self, found: Document) -> Document | None:
+        """Whether a row has the id; with its name and page only if the user may view it."""
+        label, _dot, name = found["field"].rpartition(".")
+        model = apps.get_model(label)
+        model_admin = self.page.admin_site._registry.get(model)
         if model_admin is None:
-            return _may_view(self.request, model)
-        return model_admin.has_view_permission(self.request)
-
-    def _admin_of(self, model: type[models.Model]) -> ModelAdmin | None:
-        return self.page.admin_site._registry.get(model)
-
-    def _row(self, found: RowFound) -> ShownRow:
-        row, model_admin = found.row, self._admin_of(found.field.model)
-        name = str(found.field)
-        if row is None or model_admin is None:
-            return ShownRow(name, exists=row is not None, problem=found.problem)
+            return found if _may_view(self.request, model) else None
+        if not model_admin.has_view_permission(self.request):
+            return None
+        if not found["exists"]:
+            return found
         # As on its own page, which may show each user other rows.
-        seen = model_admin.get_queryset(self.request).filter(pk=row.pk).exists()
-        if not seen or not model_admin.has_view_permission(self.request, row):
-            return ShownRow(name, exists=False)
-        return ShownRow(name, exists=True, title=str(row), url=self._row_url(row))
+        row = model_admin.get_queryset(self.request).filter(**{name: self.reading["id"]}).first()
+        if row is None or not model_admin.has_view_permission(self.request, row):
+            return {**found, "exists": False}
+        page = f"{model._meta.app_label}_{model._meta.model_name}_change"
+        return {**found, "title": str(row), "url": self._url(page, quote(row.pk))}
 
-    def _row_url(self, row: models.Model) -> str:
-        page = f"{row._meta.app_label}_{row._meta.model_name}_change"
+    def _worker_url(self, alias: str, worker: object) -> str:
+        url = self._url("django_idgen_workerlease_changelist")
+        return url and f"{url}?{urlencode({'generator': alias, 'q': str(worker)})}"
+
+    def _url(self, name: str, *arguments: object) -> str:
         try:
-            return reverse(f"{self.page.admin_site.name}:{page}", args=[quote(row.pk)])
+            return reverse(f"{self.page.admin_site.name}:{name}", args=arguments)
         except NoReverseMatch:
             return ""  # an admin with pages of its own
 
 
-@dataclass(frozen=True, slots=True)
-class ShownRow:
-    """Whether a row has the id; with its name and page only if the user may view it."""
-
-    name: str
-    exists: bool
-    title: str = ""
-    url: str = ""
-    problem: str = ""
+def _drawn(fields: list[Document]) -> list[Document]:
+    """The fields of the layout, below the sign bit and the bits that the layout leaves out."""
+    if not fields:
+        return []
+    above = BITS - sum(field["bits"] for field in fields)
+    return [{"name": "", "bits": above, "digits": "0" * above}, *fields]
 
 
-@dataclass(frozen=True, slots=True)
-class ShownSnowflake:
-    """The id as one of a generator."""
-
-    reading: SnowflakeReading
-    map_url: str
-
-    @property
-    def fields(self) -> list[BitField]:
-        """The fields of the layout, below the sign bit and the bits that the layout leaves out."""
-        from ..ops.decoding import BitField
-
-        layout: BitLayout = self.reading.layout
-        if not self.reading.fields:
-            return []
-        return [BitField("", BITS - layout.bits, layout.bits, 0), *self.reading.fields]
-
-    @property
-    def layout(self) -> str:
-        return layout_text(self.reading.layout)
-
-    @property
-    def moments(self) -> list[tuple[str, str]]:
-        """When the id was made: the zone and the time, in the user's zone and in UTC."""
-        parts = self.reading.parts
-        if parts is None:
-            return []
-        local = in_zone(parts.created, timezone.get_current_timezone())
-        name = "UTC" if local.tzinfo is UTC else timezone.get_current_timezone_name()
-        found = [(name, _moment_text(local))]
-        if local.utcoffset() or found[0][0] != "UTC":
-            found.append(("UTC", _moment_text(parts.created.astimezone(UTC))))
-        return found
+def _moments(time: str) -> list[str]:
+    """When the id was made, in the user's zone and in UTC."""
+    zones = (timezone.get_current_timezone(), UTC)
+    created = [in_zone(datetime.fromisoformat(time), zone) for zone in zones]
+    return list(dict.fromkeys(_shown_time(each, "milliseconds") for each in created))
 
 
-def _moment_text(moment: datetime) -> str:
-    return moment.replace(tzinfo=None).isoformat(" ", "milliseconds")
+def _clock(time: str) -> str:
+    local = in_zone(datetime.fromisoformat(time), timezone.get_current_timezone())
+    return _shown_time(local, "seconds")
+
+
+def _shown_time(local: datetime, precision: str) -> str:
+    return f"{local.replace(tzinfo=None).isoformat(' ', precision)} {local:%z}"

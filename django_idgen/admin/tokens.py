@@ -17,17 +17,19 @@ from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import models
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, QueryDict
+from django.urls import NoReverseMatch, reverse
 from django.utils.cache import add_never_cache_headers
 from django.utils.html import format_html_join
 from django.utils.safestring import mark_safe
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext
+from django.utils.translation import gettext_lazy
 from django.views.decorators.debug import sensitive_variables
 
 from ..core.segment import MAX_ID
-from ..models import AccessToken
+from ..models import AccessToken, LeafAlloc
 from ..process.maps import current_settings
 from ..rest.tokens import (
+    fits,
     living_tokens,
     replace_living_token,
     revoke_tokens,
@@ -36,8 +38,8 @@ from ..rest.tokens import (
     warnings_about,
 )
 from ..settings import SettingsError
-from .base import SafeAdmin, badge, labelled
-from .tag_page import moment_text
+from .base import PageAdmin, column
+from .text import moment_text
 
 if TYPE_CHECKING:
     ModelForm = forms.ModelForm[AccessToken]
@@ -45,6 +47,7 @@ else:
     ModelForm = forms.ModelForm
 
 
+RIGHTS = ("tags", "generators", "leases")
 OVERLAP = timedelta(days=1)
 """How long a token still works after it was replaced here."""
 Made = tuple[AccessToken, str]
@@ -102,54 +105,49 @@ class NewTokenForm(ModelForm):
             # The page that this answers with does make another.
             self.data = data = cast("QueryDict", self.data).copy()
             data[self.add_prefix("newest")] = str(made.pk)
-            text = _(
-                "Since you opened this page, token %(token)s was made and its secret was shown. "
-                "Save again to make another token."
+            raise ValidationError(
+                f"Since you opened this page, token {made} was made and its secret was shown. "
+                f"Save again to make another token."
             )
-            raise ValidationError(text % {"token": made})
         return values
 
 
 @admin.register(AccessToken)
-class AccessTokenAdmin(SafeAdmin):
+class AccessTokenAdmin(PageAdmin):
     """Tokens are made, given other rights, replaced and revoked here."""
 
     list_display = ("name", "ends_in", "state", "rights", "expires")
     list_filter = (StateFilter,)
-    show_facets = admin.ShowFacets.NEVER
     search_fields = ("name", "=hint")
     fields = ("name", "tags", "generators", "leases", "expires_at")
+    readonly_fields = ("ends_in", "made")
     actions = ("replace", "revoke")
     formfield_overrides: ClassVar[Any] = {
         models.TextField: {"widget": forms.Textarea(attrs={"rows": 4, "cols": 60})}
     }
 
-    @admin.display(description=gettext_lazy("secret"))
+    @column(gettext_lazy("secret"))
     def ends_in(self, token: AccessToken) -> str:
         return f"…{token.hint}"
 
-    @admin.display(description=gettext_lazy("may take"))
+    @column(gettext_lazy("may take"))
     def rights(self, token: AccessToken) -> str:
-        named = (
-            (_("tags"), token.tags),
-            (_("generators"), token.generators),
-            (_("leases"), token.leases),
-        )
-        lines = (
-            (_("%(what)s: %(names)s") % {"what": what, "names": ", ".join(text.splitlines())},)
-            for what, text in named
-            if text
-        )
+        fields: Any = map(self.opts.get_field, RIGHTS)
+        named = ((field.verbose_name, field.value_from_object(token)) for field in fields)
+        lines = ((f"{what}: {', '.join(text.splitlines())}",) for what, text in named if text)
         return format_html_join(mark_safe("<br>"), "{}", lines) or _("nothing")  # nosec B308  # a constant
 
-    @admin.display(description=gettext_lazy("expires"), ordering="expires_at")
+    @column(gettext_lazy("expires"), ordering="expires_at")
     def expires(self, token: AccessToken) -> str:
-        at = token.expires_at
-        return labelled(_("expires"), _("never") if at is None else moment_text(at))
+        return moment_text(token.expires_at) if token.expires_at else _("never")
 
-    @admin.display(description=gettext_lazy("state"))
+    @column(gettext_lazy("state"))
     def state(self, token: AccessToken) -> str:
-        return badge("quiet", _("ended")) if token.has_ended else badge("good", _("works"))
+        return _("ended") if token.has_ended else _("works")
+
+    @admin.display(description=gettext_lazy("made"))
+    def made(self, token: AccessToken) -> str:
+        return moment_text(token.created_at)
 
     def has_change_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:
         """A token that has ended can't be changed."""
@@ -158,11 +156,7 @@ class AccessTokenAdmin(SafeAdmin):
 
     def get_fields(self, request: HttpRequest, obj: models.Model | None = None) -> Any:
         shown = super().get_fields(request, obj)
-        return [*shown, "newest"] if obj is None else [*shown, "ends_in", "created_at"]
-
-    def get_readonly_fields(self, request: HttpRequest, obj: models.Model | None = None) -> Any:
-        fixed = super().get_readonly_fields(request, obj)
-        return fixed if obj is None else [*fixed, "ends_in", "created_at"]
+        return [*shown, "newest"] if obj is None else [*shown, "ends_in", "made"]
 
     # --- a new one ------------------------------------------------------------------
 
@@ -208,26 +202,20 @@ class AccessTokenAdmin(SafeAdmin):
     )
     @sensitive_variables("made")
     def replace(self, request: HttpRequest, queryset: QuerySet[AccessToken]) -> HttpResponse | None:
-        chosen = list(queryset.filter(pk__in=living_tokens().values("pk")).order_by("name", "-pk"))
-        if not chosen:
-            self.message_user(request, _("None of these tokens works any more."), messages.WARNING)
-            return None
         # The latest token of each client has the rights that apply now.
-        latest = {token.name: token for token in reversed(chosen)}
-        newest = {
-            token.name: token for token in living_tokens().filter(name__in=latest).order_by("pk")
-        }
+        chosen = queryset.filter(pk__in=living_tokens().values("pk")).order_by("pk")
         made = []
-        for token in latest.values():
-            newer = newest.get(token.name, token)
-            if newer.pk > token.pk:
-                # A repeated POST ends here: the token that it replaced has a newer one.
-                text = _("%(token)s has a newer token, %(newer)s: replace that one.")
-                self.message_user(
-                    request, text % {"token": token, "newer": newer}, messages.WARNING
-                )
-            else:
+        for token in {token.name: token for token in chosen}.values():
+            # A repeated POST ends here: the token that it replaced has a newer one.
+            newer = living_tokens().filter(name=token.name, pk__gt=token.pk).first()
+            if newer is None:
                 made.append(replace_living_token(token, overlap=OVERLAP))
+            else:
+                text = f"{token} has a newer token, {newer}: replace that one."
+                self.message_user(request, text, messages.WARNING)
+        if not chosen:
+            text = "None of these tokens works any more."
+            self.message_user(request, text, messages.WARNING)
         if not made:
             return None
         for token, _secret in made:
@@ -239,12 +227,8 @@ class AccessTokenAdmin(SafeAdmin):
         for token in (each for each in queryset if not each.has_ended):
             self.log_change(request, token, [{"changed": {"fields": ["expires_at"]}}])
         revoked = revoke_tokens(queryset)
-        text = ngettext(
-            "%(count)d token was revoked. All processes refuse it within %(age)g s.",
-            "%(count)d tokens were revoked. All processes refuse them within %(age)g s.",
-            revoked,
-        )
-        self.message_user(request, text % {"count": revoked, "age": _max_age()}, messages.SUCCESS)
+        text = f"{revoked} revoked. All processes refuse them within {_max_age():g} s."
+        self.message_user(request, text, messages.SUCCESS)
 
     # --- the page of secrets ----------------------------------------------------------
 
@@ -252,11 +236,37 @@ class AccessTokenAdmin(SafeAdmin):
     def _show_secrets(
         self, request: HttpRequest, made: list[Made], *, replaced: bool = False
     ) -> HttpResponse:
-        title = _("Save the secret now: it is shown only once")
-        template = "accesstoken/secret.html"
-        response = self.render_page(request, template, title, made=made, replaced=replaced)
+        response = self.render_page(
+            request,
+            "accesstoken/secret.html",
+            _("Save the secret now: it is shown only once"),
+            made=[(token, secret, _curl(request, token, secret)) for token, secret in made],
+            replaced=replaced,
+        )
         add_never_cache_headers(response)
         return response.render()
+
+
+@sensitive_variables("secret")
+def _curl(request: HttpRequest, token: AccessToken, secret: str) -> str:
+    """The command that takes an id with ``token``, or shows the terms of a lease."""
+    views = {"tags": "tag-ids", "generators": "generator-ids", "leases": "generator-leases"}
+    right = next((right for right in RIGHTS if getattr(token, right)), "tags")
+    try:
+        path = reverse(f"django_idgen:{views[right]}", args=[_example(token, right)])
+    except NoReverseMatch:  # another project has the service
+        url = "https://HOST/PATH"
+    else:
+        url = request.build_absolute_uri(path)
+    post = "" if right == "leases" else "-X POST "
+    return f"curl {post}-H 'Authorization: Bearer {secret}' '{url}'"
+
+
+def _example(token: AccessToken, right: str) -> str:
+    """A tag or a generator that ``token`` names."""
+    pattern = next(iter(getattr(token, right).splitlines()), "*")
+    known = [row.pk for row in LeafAlloc.objects.all()[:100]] if right == "tags" else ["default"]
+    return next((name for name in known if fits(pattern, name)), pattern.replace("*", "orders"))
 
 
 def _max_age() -> float:

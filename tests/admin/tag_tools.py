@@ -1,19 +1,16 @@
-"""What the tests of the tags' admin pages share: rows, users, forms as a browser sends them."""
+"""What the tests of the tags' admin pages share: where rows are shown, users, what a page says."""
 
 from __future__ import annotations
 
-import re
 from html import unescape
 from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import Permission, User
 from django.contrib.messages import get_messages
 from django.test import Client
 
 from django_idgen.models import LeafAlloc
-from django_idgen.ops.tags import change_log
 
 TAGS = "/admin/django_idgen/leafalloc/"
 
@@ -56,38 +53,19 @@ def post(client: Client, path: str, **data: Any) -> tuple[int, str]:
     return answer.status_code, unescape(answer.content.decode())
 
 
+def act(client: Client, action: str, *tags: str, **data: Any) -> tuple[int, str]:
+    """As :func:`post`, of an action on ``tags``; with ``confirm="yes"`` it is done."""
+    return post(client, "", action=action, _selected_action=tags, **data)
+
+
 def told(answer: Any) -> str:
     return "\n".join(str(message) for message in get_messages(answer.wsgi_request))
-
-
-def list_form(text: str, **steps: Any) -> dict[str, str]:
-    """What the browser sends of the list ``text``, with the ``steps`` of some tags edited."""
-    inputs = re.findall(r'<input[^>]*name="((?:initial-)?form-[^"]*)"[^>]*>', text)
-    assert inputs
-    sent = {}
-    for match in re.finditer(r"<input[^>]*>", text):
-        name = re.search(r'name="((?:initial-)?form-[^"]*)"', match[0])
-        value = re.search(r'value="([^"]*)"', match[0])
-        if name:
-            sent[name[1]] = value[1] if value else ""
-    for tag, step in steps.items():
-        (key,) = (key for key, value in sent.items() if key.endswith("biz_tag") and value == tag)
-        sent[key.replace("biz_tag", "step")] = str(step)
-    return {**sent, "_save": "Save"}
 
 
 def history(tag: str) -> list[str]:
     """What the tag's history says, the oldest first."""
     entries = LogEntry.objects.filter(object_id=tag).order_by("pk")
-    return [str(change_log.describe(entry.change_message)) for entry in entries]
-
-
-def user_who_may(client: Client, *codenames: str) -> Client:
-    """``client`` as somebody of the staff with these permissions."""
-    user = User.objects.create_user("viewer", is_staff=True)
-    user.user_permissions.set(Permission.objects.filter(codename__in=codenames))
-    client.force_login(user)
-    return client
+    return [entry.get_change_message() for entry in entries]
 
 
 def stored(tag: str) -> LeafAlloc:

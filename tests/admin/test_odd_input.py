@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import pytest
 from django.test import Client
@@ -26,29 +25,13 @@ def client(admin_client: Client, server: str) -> Client:
     return admin_client
 
 
-def edited(**odd: str) -> dict[str, str]:
-    """The list of tags as a browser sends it, but for what is ``odd``."""
-    forms = {"form-TOTAL_FORMS": "1", "form-INITIAL_FORMS": "1", "_save": "Save"}
-    row = {"biz_tag": "orders", "step": "7"} | odd
-    return {**forms, "initial-form-0-step": "1000"} | {f"form-0-{k}": v for k, v in row.items()}
-
-
 def test_a_list_with_a_forged_tag_is_refused(client: Client) -> None:
     """400; nothing is changed, of no row."""
     for odd in (NUL, "\x00", "x" * 129):
-        chosen = {"action": "pause", "_selected_action": ["orders", odd]}
-        resumed = {"action": "resume", "_selected_action": [odd]}
-        for sent in (edited(biz_tag=odd), chosen, resumed):
+        for action, chosen in (("pause", ["orders", odd]), ("resume", [odd])):
+            sent = {"action": action, "_selected_action": chosen, "confirm": "yes"}
             assert client.post(TAGS, sent).status_code == 400
-    stored = LeafAlloc.objects.get()
-    assert (stored.step, stored.paused) == (1000, False)
-
-
-def test_a_forged_name_of_a_field_is_seen(client: Client) -> None:
-    """As Django sees it: digits of any script, and an end of line at its end."""
-    for name in ("form-\u0663-biz_tag", "form-\u0661-biz_tag\n"):
-        assert client.post(TAGS, edited() | {name: NUL}).status_code == 400
-    assert LeafAlloc.objects.get().step == 1000
+    assert not LeafAlloc.objects.get().paused
 
 
 def test_a_forged_token_is_refused(client: Client) -> None:
@@ -68,15 +51,10 @@ def test_what_can_be_nothing_is_not_there(client: Client) -> None:
         assert answer.status_code in (302, 403, 404), (page, key, end)
 
 
-def test_filters_that_can_not_be_lead_to_the_list(client: Client) -> None:
-    """Which says so; the request's transaction goes on. Some databases refuse the second."""
-    url = f"{APP}segmenthistory/"
-    for number, query in enumerate(("tag__regex=(", "tag__exact=%00")):
-        answer: Any = client.get(f"{url}?{query}", follow=True)
-        assert answer.status_code == 200, query
-        if number == 0 or answer.redirect_chain:
-            assert answer.redirect_chain == [(f"{url}?e=1", 302)]
-            assert "All rows are shown" in answer.content.decode()
+def test_filters_that_can_not_be_are_refused(client: Client) -> None:
+    """400; the transaction of the request goes on."""
+    for query in ("tag__regex=(", "tag__exact=%00", "holder__exact=x"):
+        assert client.get(f"{APP}segmenthistory/?{query}").status_code == 400, query
 
 
 def test_a_search_for_anything_has_an_answer(client: Client) -> None:

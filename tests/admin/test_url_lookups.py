@@ -25,10 +25,10 @@ NO_LISTS = {"Decode", "WorkerLease"}
 LISTED = [model for model in MODELS if model._meta.object_name not in NO_LISTS]
 ALLOWED = {
     "leafalloc": {"state"},
-    "segmenthistory": {"tag"},
+    "segmenthistory": {"tag__exact"},
     "accesstoken": {"state"},
 }
-"""By page, what its filters, and our own links, ask for."""
+"""By page, the look-ups of its filters, and of our own links."""
 USUAL = {"exact", "startswith", "gte", "isnull", "regex", "year"}
 
 
@@ -53,23 +53,22 @@ def page(model: type[models.Model], name: str = "changelist", *args: object) -> 
     return reverse(f"admin:django_idgen_{model._meta.model_name}_{name}", args=args)
 
 
-def lookups_of(model: type[models.Model]) -> Iterator[tuple[str, str]]:
+def lookups_of(model: type[models.Model]) -> Iterator[str]:
     """Each field of a page, alone and with each look-up that it knows; in long alone, the rarer."""
     for field in model._meta.get_fields():
-        name = field.name
-        yield name, name
+        yield field.name
         for lookup in getattr(field, "get_lookups", dict)():
             if LONG or lookup in USUAL:
-                yield name, f"{name}__{lookup}"
+                yield f"{field.name}__{lookup}"
 
 
 def test_only_what_the_list_offers_can_be_asked_for(viewer: Client) -> None:
     """Any other column could be read letter by letter: 400, be it true of a row or not."""
     for model in LISTED:
         allowed = ALLOWED[str(model._meta.model_name)]
-        for field, lookup in [*lookups_of(model), ("pk", "pk"), ("pk", "pk__startswith")]:
+        for lookup in [*lookups_of(model), "pk", "pk__startswith"]:
             status = viewer.get(page(model), {lookup: "0"}).status_code
-            assert (status == 400) is (field not in allowed), (model, lookup, status)
+            assert (status == 400) is (lookup not in allowed), (model, lookup, status)
 
 
 def test_the_filters_and_links_of_the_pages_work(viewer: Client) -> None:

@@ -6,6 +6,7 @@ import json
 
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
+from django.test import Client
 from django.urls import path
 
 from django_idgen import generators, segments
@@ -22,31 +23,19 @@ async function look({url, width, theme}) {
   const page = frame.contentDocument, root = page.documentElement;
   root.dataset.theme = theme; root.classList.toggle("dark", theme == "dark");
   await wait(200);
-  const view = frame.contentWindow, own = page.querySelector(".idgen");
-  const style = (selector, name) => {
-    const found = page.querySelector(selector);
-    return found && view.getComputedStyle(found)[name];
-  };
-  const cell = page.querySelector("a.idgen-cell"), bar = page.querySelector(".idgen-chart-bar");
-  const results = page.querySelector("#changelist-form .results");
-  if (cell) cell.focus();
-  told.push({url, width, theme,
-    title: page.title, own: Boolean(own), text: own ? own.innerText : page.body.innerText,
-    overflow: root.scrollWidth - root.clientWidth,
-    color: style(".idgen", "color"), background: style(".idgen-card", "backgroundColor"),
-    cells: page.querySelectorAll("a.idgen-cell").length,
-    focused: Boolean(cell) && page.activeElement === cell,
-    outline: cell ? view.getComputedStyle(cell).outlineStyle : null,
-    held: style("a.idgen-held", "backgroundColor"), free: style("a.idgen-free", "backgroundColor"),
-    fields: [...page.querySelectorAll(".idgen-field")].map(
-      each => each.getBoundingClientRect().width),
-    out_of_sight: results && results.scrollWidth - results.clientWidth,
+  const view = frame.contentWindow, all = query => [...page.querySelectorAll(query)];
+  const align = query => all(query).map(each => view.getComputedStyle(each).textAlign);
+  const number = ":is(.idgen-number, [class*=next_free_id], [class*=step_of], [class*=_rate])";
+  const bar = page.querySelector(".idgen-bars path");
+  const ground = view.getComputedStyle(page.body);
+  told.push({url, width, theme, text: page.body.innerText,
+    out_of_sight: [root, ...all(".results, .idgen, .idgen table, .readonly")].map(
+      each => each.scrollWidth - each.clientWidth),
+    color: ground.color, background: ground.backgroundColor,
+    fields: all(".idgen-bits th").map(each => each.getBoundingClientRect().width),
+    numbers: [align("thead " + number), align("tbody " + number)],
     bar: bar && bar.getBoundingClientRect().height,
-    stacked: [...page.querySelectorAll(".idgen-stacked")].map(
-      each => each.parentNode.scrollWidth - each.parentNode.clientWidth),
-    lowest: Math.min(...[...page.querySelectorAll(".idgen-button")].map(
-      each => each.getBoundingClientRect().height)),
-    steps: page.querySelectorAll("input[name$=-step]:not([type=hidden])").length,
+    lowest: Math.min(...all(".idgen .button").map(each => each.getBoundingClientRect().height)),
   });
   frame.remove();
 }
@@ -68,6 +57,14 @@ def probe(request: HttpRequest) -> HttpResponse:
     return HttpResponse(PROBE % json.dumps(asked))
 
 
+def asked(request: HttpRequest) -> HttpResponse:
+    """The page of an action on two tags, which takes a POST: as the browser would get it."""
+    sent = {**request.GET.dict(), "_selected_action": ["orders", f"{'x' * 60}.still"]}
+    found = Client().post("/admin/django_idgen/leafalloc/", sent)
+    policy = {"Content-Security-Policy": found.headers["Content-Security-Policy"]}
+    return HttpResponse(found.content, status=found.status_code, headers=policy)
+
+
 def take(_request: HttpRequest) -> HttpResponse:
     """An id of a generator and one of a tag: from then on this process holds a worker id."""
     ids = [generators["default"].next_id(), segments["orders"].next_id()]
@@ -77,5 +74,6 @@ def take(_request: HttpRequest) -> HttpResponse:
 urlpatterns = [
     path("admin/", admin.site.urls),
     path("probe/", probe),
+    path("asked/", asked),
     path("take/", take),
 ]
