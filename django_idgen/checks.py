@@ -19,7 +19,7 @@ E009      a field has ``scramble``, but no key, or the API sends ids as numbers
 E010      the tables of this app are in the schema of each tenant
 W001      ``DEFAULT_AUTO_FIELD`` is a field of this app, for every app at once
 W002      a ``GenericForeignKey`` keeps ids in a column of 32 bits or fewer
-W003      a column in the database that has to hold ids has 32 bits or fewer
+W003      a column in the database, of 32 bits or fewer, will be too small for its ids
 W004      the time bits of a generator's layout are used up within five years
 W005      the Redis that django_idgen relies on is used as a cache, too
 W006      the Redis that django_idgen relies on evicts keys
@@ -29,13 +29,38 @@ W009      an id field is neither a key nor in a unique constraint
 W011      an old server's URLs give snowflakes with another epoch than its own
 W012      a library that makes JSON of models writes ids as numbers
 W013      a package writes ids as JSON numbers for browsers, which read them wrong
+W014      any user of the host may write to a directory of marks
+W015      under ASGI, bodies of any size are stored before a view refuses them
+W020      a database, Redis, registry or service could not be examined
+E021      tables of this app are missing or lack columns
+E022      the columns of another program's table of tags don't fit
+E023      a column in the database is too small for its ids, or will be within a year
+E024      a tag has used up its ids, or will have within a year
+W024      a tag will have used up its ids within five years
+E025      all worker ids are taken, or will be within a week
+W025      few worker ids are left
+W026      the clock of this host, or of a holder of a worker id, is off
+W027      the row of the installation is gone
+E028      rows of tags, a database and the settings disagree about its part of the ids
+I029      tags were last used on another server
+E030      a sequence of ``idgen_native`` has ended, or would give ids that are taken
+W030      a sequence of ``idgen_native`` is half used up
+E031      the Redis that django_idgen relies on is a replica, or refuses commands
+W031      the Redis that django_idgen relies on is older than version 7
+E032      a service over HTTP refuses a generator or a tag of this project
+E033      the id file beside a SQLite database can't be written
+W033      the id file beside a SQLite database is gone, or on another file system
+W034      the pool has no ids of tags that are in use
 ========  ======================================================================
 
-W003 and W006 ask servers: they run with ``migrate`` and ``check --database``.
+W003, W006 and those from W020 on ask servers. They run with ``check --deploy --database ALIAS``
+and in the doctor, which has what can be fixed, too (:mod:`.ops.doctor`).
 """
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
@@ -46,14 +71,13 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, Warning  # noqa: A004
 from django.core.checks import register as register_check
 from django.core.exceptions import FieldDoesNotExist
-from django.db import DatabaseError, connections, models, router, transaction
-from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db import models
 from django.template.backends.django import DjangoTemplates
 from django.urls import URLPattern, get_resolver
 from django.utils.module_loading import import_string
 
 from .core.errors import ConfigurationError
-from .fields.base import GeneratedOnSave, id_held_by
+from .fields.base import GeneratedOnSave
 from .process.maps import wiring
 from .settings import SettingsError
 
@@ -61,9 +85,8 @@ if TYPE_CHECKING:
     from .settings.config import SegmentSettings
 
 __all__ = [
-    "check_columns",
     "check_default_auto_field",
-    "check_eviction",
+    "check_deployment",
     "check_exhaustion",
     "check_generic_keys",
     "check_mounts",
@@ -71,7 +94,6 @@ __all__ = [
     "check_shared_redis",
     "check_thousand_separators",
     "generic_keys",
-    "narrow_columns",
     "register",
 ]
 
@@ -97,13 +119,13 @@ def register() -> None:
     register_check(check_settings, "django_idgen")
     register_check(check_tenants, "django_idgen")
     register_check(check_exhaustion, "django_idgen")
+    register_check(check_directories, "django_idgen")
     register_check(check_default_auto_field, Tags.models)
     register_check(check_generic_keys, Tags.models)
-    register_check(check_columns, Tags.database)
     register_check(check_thousand_separators, Tags.templates)
     register_check(check_mounts, Tags.urls)
-    register_check(check_shared_redis, Tags.caches)
-    register_check(check_eviction, Tags.database)
+    register_check(check_shared_redis, "django_idgen", Tags.caches)
+    register_check(check_deployment, "django_idgen", Tags.database, deploy=True)
 
 
 def check_shared_redis(**_kwargs: Any) -> list[CheckMessage]:
@@ -113,11 +135,13 @@ def check_shared_redis(**_kwargs: Any) -> list[CheckMessage]:
     return redis_checks.check_shared_redis()
 
 
-def check_eviction(databases: Sequence[str] | None = None, **_kwargs: Any) -> list[CheckMessage]:
-    """W006. Asks the server, so it runs only where checks may use databases."""
-    from .db import redis_checks
+def check_deployment(databases: Sequence[str] | None = None, **_kwargs: Any) -> list[CheckMessage]:
+    """W003, W006, and those from 020 on. See :mod:`.ops.doctor`."""
+    if not databases:
+        return []
+    from .ops import doctor  # not before a database is checked
 
-    return redis_checks.check_eviction() if databases else []
+    return doctor.check(databases)
 
 
 def check_settings(**_kwargs: Any) -> list[CheckMessage]:
@@ -132,7 +156,7 @@ def check_settings(**_kwargs: Any) -> list[CheckMessage]:
         _check_segments(read.segments)
         _check_redis()
     except ConfigurationError as error:
-        return [Error(str(error), id="django_idgen.E001")]
+        return [Error(str(error), obj="IDGEN", id="django_idgen.E001")]
     return []
 
 
@@ -216,6 +240,35 @@ def check_exhaustion(**_kwargs: Any) -> list[CheckMessage]:
     ]
 
 
+def check_directories(**_kwargs: Any) -> list[CheckMessage]:
+    """W014. A user who may write to a directory of marks can make ids repeat."""
+    try:
+        read = wiring().read_settings()
+    except SettingsError:
+        return []  # E001 reports it
+    sources = [each.segments.source for each in read.tag_generators.values()]
+    backends = [*(each.leases for each in read.generators.values()), *sources, read.segments.source]
+    named = {str(each.options["directory"]) for each in backends if "directory" in each.options}
+    return [
+        Warning(
+            f"Any user of this host may write to {directory!r}, where marks of ids are kept: a "
+            f"file that another program puts there first can make ids repeat, or stop them.",
+            hint=f"Make a directory of the service's own, such as with 'mkdir -m 700'. Move the "
+            f"files of {directory!r} there while no process runs.",
+            id="django_idgen.W014",
+        )
+        for directory in sorted(named)
+        if _is_open_to_all(directory)
+    ]
+
+
+def _is_open_to_all(directory: str) -> bool:
+    try:
+        return os.name == "posix" and bool(os.stat(directory).st_mode & stat.S_IWOTH)
+    except (OSError, ValueError):
+        return False  # E001 reports it, or the first id does
+
+
 def check_default_auto_field(**_kwargs: Any) -> list[CheckMessage]:
     """W001."""
     try:
@@ -284,7 +337,7 @@ def _has_django_templates() -> bool:
 
 
 def check_mounts(**_kwargs: Any) -> list[CheckMessage]:
-    """W007 and W011: calls ``view.idgen_check(prefix)`` of each mounted view that has it."""
+    """W007, W011 and W015: calls ``view.idgen_check(prefix)`` of each mounted view that has it."""
     if not getattr(settings, "ROOT_URLCONF", None):
         return []
     try:
@@ -305,69 +358,6 @@ def _checks_in(
             yield from _checks_in(entry, prefix + str(entry.pattern))
         elif check := getattr(entry.callback, "idgen_check", None):
             yield check, prefix
-
-
-def check_columns(
-    app_configs: Sequence[AppConfig] | None = None,
-    databases: Sequence[str] | None = None,
-    **_kwargs: Any,
-) -> list[CheckMessage]:
-    """W003. Skips a database or table that it can't read; its users report that."""
-    from .db.tables import has_table  # not before a database is checked
-
-    found: list[CheckMessage] = []
-    for alias in databases or ():
-        connection = connections[alias]
-        # SQLite's integers have 64 bits, whatever the type of the column.
-        if connection.vendor != "sqlite":
-            models_here = [m for m in _models(app_configs) if router.allow_migrate_model(alias, m)]
-            with suppress(DatabaseError):
-                for model in models_here:
-                    if has_table(connection, model._meta.db_table):
-                        found += _narrow_columns(connection, model)
-    return found
-
-
-def _narrow_columns(connection: BaseDatabaseWrapper, model: AnyModel) -> list[CheckMessage]:
-    # The server of a foreign table may be down; the caller's transaction must survive that.
-    with suppress(DatabaseError), transaction.atomic(using=connection.alias):
-        return [
-            Warning(
-                f"Column {field.column!r} of table {model._meta.db_table!r} in database "
-                f"{connection.alias!r} is of type {kind}: ids of django_idgen don't fit in 32 "
-                "bits.",
-                hint=(
-                    "Run the migration that widens it, if there is one. Otherwise change the "
-                    "column to bigint."
-                ),
-                obj=model,
-                id="django_idgen.W003",
-            )
-            for field, kind in narrow_columns(connection, model, id_held_by)
-        ]
-    return []
-
-
-def narrow_columns(
-    connection: BaseDatabaseWrapper, model: AnyModel, holds: Callable[[Any], object]
-) -> Iterator[tuple[Any, str]]:
-    """Field and type of each column of 32 bits or fewer whose field ``holds`` ids of this app.
-
-    If a field does, the table of ``model`` must exist.
-    """
-    wanted = {f.column: f for f in model._meta.local_concrete_fields if holds(f)}
-    if not wanted:
-        return
-    introspection = connection.introspection
-    with connection.cursor() as cursor:
-        columns = introspection.get_table_description(cursor, model._meta.db_table)
-    for column in columns:
-        if column.name in wanted:
-            # Django raises for a type that it doesn't know, such as an array or money.
-            with suppress(KeyError):
-                kind = introspection.get_field_type(column.type_code, column)
-                if kind in NARROW:
-                    yield wanted[column.name], kind
 
 
 def _models(app_configs: Sequence[AppConfig] | None) -> list[AnyModel]:

@@ -10,9 +10,14 @@ Both are open, since an orchestrator can't log in, so they tell little. Staff se
 ``segments``              no database (or pool) of the segment source answers
 ``generator:<alias>``     its registry does not answer; it lost its lease; its window is
                           nearly over and can't be renewed; it was refused (clock,
-                          settings, no free worker id)
+                          settings, no free worker id); with ``refuse_skew``, the
+                          host's clock is wrong
 ``settings``              ``IDGEN`` is wrong
 ========================  ==========================================================
+
+An outage that ids survive must not empty a load balancer. So while all generators and tags that
+the process used lately have ids left, a database that does not answer, or a renewal that fails, is
+only told in the details. ``?strict=1`` counts it at once.
 
 Nothing here takes an id or a worker id. A generator that no id was asked of is not checked.
 """
@@ -53,7 +58,7 @@ REMEMBERED = 60.0
 @require_safe
 @never_cache
 @never_atomic
-def live(request: HttpRequest) -> HttpResponse:  # noqa: ARG001
+def live(request: HttpRequest, **_kwargs: str) -> HttpResponse:  # noqa: ARG001
     """The process answers requests: ``{"live": true}``."""
     return JsonResponse({"live": True})
 
@@ -62,9 +67,9 @@ def live(request: HttpRequest) -> HttpResponse:  # noqa: ARG001
 @require_safe
 @never_cache
 @never_atomic
-def ready(request: HttpRequest) -> HttpResponse:
+def ready(request: HttpRequest, **_kwargs: str) -> HttpResponse:
     """Whether the process can give out ids: ``{"ready": true}``, or 503 and what fails."""
-    found = readiness()
+    found = readiness(strict=request.GET.get("strict") == "1")
     content = describe(found, lambda: getattr(request, "user", None))
     response = JsonResponse(content, status=200 if found.ready else 503)
     if not found.ready:
@@ -125,10 +130,13 @@ class Readiness:
 _probes = Probes()
 
 
-def readiness(*, max_age: float = MAX_AGE, within: float = WITHIN) -> Readiness:
+def readiness(
+    *, strict: bool = False, max_age: float = MAX_AGE, within: float = WITHIN
+) -> Readiness:
     """The readiness of this process. Thread-safe; never raises.
 
-    ``max_age`` and ``within``: see :meth:`.Probes.outcomes`.
+    ``strict``: whether what does not answer counts while ids are left. ``max_age`` and ``within``:
+    see :meth:`.Probes.outcomes`.
     """
     try:
         of_source = maps.segments.allocator().source.probes()
@@ -141,9 +149,12 @@ def readiness(*, max_age: float = MAX_AGE, within: float = WITHIN) -> Readiness:
         wanted |= probes
     outcomes = _probes.outcomes(wanted, max_age=max_age, within=within)
     failure = _failure(of_source, outcomes)
-    parts = [Part("segments", failure is None, failure or "The source answers.")]
+    lasts = not strict and _has_ids_left(keepers.values())
+    parts = [Part("segments", failure is None or lasts, failure or "The source answers.")]
     for alias, keeper in keepers.items():
-        parts.append(_of_generator(alias, keeper, of_generators[alias], outcomes))
+        probes = of_generators[alias]
+        trouble = _failure(probes, outcomes) or _shortage(keeper, probes)
+        parts.append(_of_generator(alias, keeper, _refusal(keeper, bool(probes)), trouble, lasts))
     return Readiness(tuple(parts), all(outcome.answered for outcome in outcomes.values()))
 
 
@@ -156,15 +167,29 @@ def _keepers_in_use() -> dict[str, LeaseKeeper]:
     }
 
 
+def _has_ids_left(keepers: Iterable[LeaseKeeper]) -> bool:
+    """Whether all that was used lately has ids to give out; False if nothing was.
+
+    A tag is not in use any more once it has been idle for ``idle_after`` (15 minutes).
+    """
+    left = [keeper.seconds_left > 0 for keeper in keepers]
+    for made in maps.segments.made().values():
+        stats: Any = made.stats()
+        if getattr(stats, "floor", 1):  # else it has only been named
+            left.append(getattr(stats, "remaining", 1) > 0)
+    return bool(left) and all(left)
+
+
 def _of_generator(
-    alias: str, keeper: LeaseKeeper, probes: Mapping[str, Probe], outcomes: Mapping[str, Outcome]
+    alias: str, keeper: LeaseKeeper, refusal: str | None, trouble: str | None, lasts: bool
 ) -> Part:
-    why = _failure(probes, outcomes) or _refusal(keeper, bool(probes)) or _shortage(keeper, probes)
+    why = refusal or trouble
     lease = keeper.lease
     held = (
         "no lease" if lease is None else f"worker {lease.worker}, {keeper.seconds_left:.0f} s left"
     )
-    return Part(f"generator:{alias}", why is None, f"{why} ({held})" if why else held)
+    ready = refusal is None and (trouble is None or lasts)
+    return Part(f"generator:{alias}", ready, f"{why} ({held})" if why else held)
 
 
 def _failure(probes: Iterable[str], outcomes: Mapping[str, Outcome]) -> str | None:
@@ -176,7 +201,10 @@ def _failure(probes: Iterable[str], outcomes: Mapping[str, Outcome]) -> str | No
 
 
 def _refusal(keeper: LeaseKeeper, has_probes: bool) -> str | None:
-    """Why the process has no usable lease."""
+    """Why the process has no usable lease, or has taken itself out."""
+    skew = keeper.skewed_by_us
+    if skew is not None:
+        return f"This host's clock is {skew / 1e6:+.1f} s off the registry's. Correct it (NTP)."
     if keeper.lost and keeper.seconds_left > 0:
         return "The lease is lost; a new one is taken when its window is over."
     trouble = keeper.trouble

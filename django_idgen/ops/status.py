@@ -15,14 +15,16 @@ If one does not answer in time, its entry says so, and the rest is complete.
                      "window_left": seconds, "clock_offset": seconds}],
         "error": why the registry did not answer, or null}],
      "tags": [
-       {"database", "total": tags there, "fetch_rate": ids a second of all of them,
-        "list": [{"tag", "database", "max_id", "step", "paused", "fetch_rate", "holder",
+       {"database", "total": tags there, "paused": how many of them are paused,
+        "fetch_rate": ids a second of all of them,
+        "list": [{"tag", "database", "state": "in use", "idle", "unused" or "paused", "max_id",
+                  "step", "paused", "fetch_rate", "holder",
                   "fetched_at", "fetched_ids", "segment_left": seconds, "ids_left",
                   "range_left": seconds, "pooled": ids, "pool_left": seconds}],
         "error"}],
      "pool": null or {"alias", "memory": bytes, "error"},
-     "databases": [{"alias", "vendor", "seconds": to answer, "unmade": [missing tables],
-                    "behind": [missing columns], "error"}]}
+     "databases": [{"alias", "vendor", "seconds": to answer, "installation": its name,
+                    "unmade": [missing tables], "behind": [missing columns], "error"}]}
 
 Unknown values are null. Times are in ISO 8601, UTC. Names may be added, and none changes its
 meaning as long as ``version`` is the same.
@@ -44,14 +46,15 @@ from ..core.errors import NotSeenFromHere, SegmentUnavailable
 from ..core.inspection import WorkerEntry, WorkerState
 from ..db.connection import home_connection, place_of
 from ..db.dialects import aware_moment
+from ..db.rows import read_values, rows_of
 from ..db.tables import is_missing, missing_columns, missing_tables, with_way_out
-from ..models import LeafAlloc
+from ..models import Installation, LeafAlloc
 from ..process import maps
 from ..process.factory import lease_databases, registry_kind
 from ..process.tags import is_row_of, source_behind_pool, source_in_use
 from ..settings.config import GeneratorSettings
 from .probes import Outcome, Probe, Probes
-from .tags.outlook import TagOutlook, outlooks
+from .tags.outlook import TagOutlook, outlooks, state
 from .workers import worker_map
 
 VERSION = 1
@@ -102,7 +105,7 @@ def status(
     def with_answer(name: str, entry: Document) -> Document:
         return {**entry, **(answers[name].value or {}), "error": answers[name].error}
 
-    no_tags: Document = {"total": None, "fetch_rate": None, "list": []}
+    no_tags: Document = {"total": None, "paused": None, "fetch_rate": None, "list": []}
     return {
         "version": VERSION,
         "at": datetime.now(UTC).isoformat(),
@@ -120,6 +123,7 @@ def status(
                     "alias": alias,
                     "vendor": connections[alias].vendor,
                     "seconds": None,
+                    "installation": "",
                     "unmade": [],
                     "behind": [],
                 },
@@ -185,26 +189,33 @@ def _holder(entry: WorkerEntry) -> Document:
 
 
 def _read_tags(alias: str, chosen: Collection[str] | None, most: int | None) -> Document:
-    """The tags of a database, busiest first."""
+    """The tags of a database: paused ones first, then the busiest."""
     if is_missing("LeafAlloc", alias):
-        return {"total": 0, "fetch_rate": 0.0, "list": []}
+        return {"total": 0, "paused": 0, "fetch_rate": 0.0, "list": []}
     every: QuerySet[LeafAlloc] = LeafAlloc.objects.using(alias)
     if chosen is not None:
         every = every.filter(pk__in=chosen)
-    rows = [row for row in every.order_by("-rate", "biz_tag")[:most] if is_row_of(row.pk, alias)]
-    found = sorted(outlooks(rows, alias).values(), key=lambda one: (-one.rate, one.tag))
-    stored_rate = every.aggregate(rate=Sum("rate"))["rate"] or 0.0
+    ranked = every.order_by("-paused", "-rate", "biz_tag")[:most]
+    rows = [row for row in ranked if is_row_of(row.pk, alias)]
+    found = outlooks(rows, alias).values()
+    # A stored rate may be an old one.
+    others = (every.aggregate(rate=Sum("rate"))["rate"] or 0.0) - sum(row.rate for row in rows)
     return {
         "total": every.count(),
-        "fetch_rate": max(stored_rate, sum(one.rate for one in found)),
-        "list": [_tag(one) for one in found],
+        "paused": every.filter(paused=True).count(),
+        "fetch_rate": sum(one.rate for one in found) + max(others, 0.0),
+        "list": [_tag(one) for one in sorted(found, key=_rank)],
     }
+
+
+def _rank(one: TagOutlook) -> tuple[bool, float, str]:
+    return (not one.paused, -one.rate, one.tag)
 
 
 def _tag(one: TagOutlook) -> Document:
     known = asdict(one)
     known["fetch_rate"] = known.pop("rate")
-    return {**known, "fetched_at": _iso(one.fetched_at)}
+    return {**known, "state": state(one), "fetched_at": _iso(one.fetched_at)}
 
 
 def _read_database(alias: str) -> Document:
@@ -214,8 +225,11 @@ def _read_database(alias: str) -> Document:
         cursor.execute("SELECT 1")
         cursor.fetchone()
     seconds, home = perf_counter() - began, home_connection(alias)
+    is_made = not missing_tables(home, ["Installation"])
+    names = read_values(rows_of(Installation, alias), "identity") if is_made else []
     return {
         "seconds": seconds,
+        "installation": names[0][0] if names else "",
         # The file beside a SQLite database is made on first use.
         "unmade": [] if connection.vendor == "sqlite" else missing_tables(home),
         "behind": missing_columns(home),

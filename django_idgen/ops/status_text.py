@@ -1,9 +1,8 @@
-"""A status as text: tables that fit the terminal."""
+"""A status as text: tables whose columns are always the same."""
 
 from __future__ import annotations
 
 import math
-import textwrap
 import unicodedata
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -11,9 +10,9 @@ from typing import Any
 
 Document = dict[str, Any]
 GAP = "  "
-NARROWEST = 8
-"""The least width of a cell, in columns."""
-CUT_FIRST = "HOLDER"
+UNKNOWN = "-"
+WIDEST = 32
+"""Columns of a cell on a terminal."""
 UNITS = ((86400 * 365.25, "y"), (86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 STATES = {
     "held": "held",
@@ -25,6 +24,7 @@ STATES = {
 }
 """The states of worker ids: the name in JSON, and the one that is shown."""
 MOST_HOLDERS = 20
+HOLDER_COLUMNS = ("WORKER", "STATE", "WINDOW LEFT", "CLOCK", "SEEN", "HOLDER")
 TAG_COLUMNS = (
     "TAG",
     "STATE",
@@ -35,22 +35,21 @@ TAG_COLUMNS = (
     "POOL",
     "POOL LASTS",
     "IDS LAST",
-    CUT_FIRST,
+    "HOLDER",
 )
 
 
 def render(found: Document, *, width: int | None, every: bool = False) -> str:
     """The document of :func:`~django_idgen.ops.status.status` as text.
 
-    ``width``: of the terminal, in columns; None: cut and wrap nothing. ``every``: show all
-    holders.
+    ``width``: of the terminal, in columns; None: cut nothing. ``every``: show all holders.
     """
     parts = [
         [_clock(found["at"])],
         *(_generator(entry, width, every) for entry in found["generators"]),
         *(_tags(entry, width) for entry in found["tags"]),
         [] if found["tags"] else ["TAGS: kept elsewhere, by the service that lends them"],
-        [line for place in _places(found) for line in _wrapped(place, width)],
+        list(_places(found)),
     ]
     return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
 
@@ -59,18 +58,15 @@ def render(found: Document, *, width: int | None, every: bool = False) -> str:
 
 
 def _generator(entry: Document, width: int | None, every: bool) -> list[str]:
-    texts = [
+    lines = [
         f"GENERATOR {entry['alias']}: namespace {entry['namespace']}, {entry['layout']}",
         f"  ids until {_clock(entry['exhausted_at'])[:10]} ({_left(entry['exhausted_in'])})",
         f"  worker ids from {entry['registry']}: {_workers(entry)}",
     ]
-    lines = [line for each in texts for line in _wrapped(each, width)]
     holders = entry["holders"]
     shown = holders if every else holders[:MOST_HOLDERS]
     if shown:
-        rows = [_holder(each) for each in shown]
-        head = ("WORKER", "STATE", CUT_FIRST, "WINDOW LEFT", "CLOCK", "SEEN")
-        lines += table(head, rows, width, indent="  ")
+        lines += table(HOLDER_COLUMNS, map(_holder, shown), width)
     if len(shown) < len(holders):
         lines.append(f"  ... and {len(holders) - len(shown)} more holders: see --all")
     return lines
@@ -92,37 +88,41 @@ def _holder(each: Document) -> Sequence[str]:
     return (
         str(each["worker"]),
         STATES[each["state"]],
-        each["holder"],
         span(each["window_left"]),
-        "" if offset is None else f"{offset:+.3f} s",
-        "" if seen is None else f"{span(max(ago, 0.0))} ago",
+        UNKNOWN if offset is None else f"{offset:+.3f} s",
+        UNKNOWN if seen is None else f"{span(max(ago, 0.0))} ago",
+        each["holder"],
     )
 
 
 def _tags(entry: Document, width: int | None) -> list[str]:
     title = f"TAGS in database {entry['database']}"
     if entry["error"] is not None:
-        return _wrapped(f"{title}: {_cannot(entry)}", width)
+        return [f"{title}: {_cannot(entry)}"]
     if not entry["list"]:
         return [f"{title}: none"]
-    lines = [f"{title}: {entry['total']}, {_number(entry['fetch_rate'])} ids fetched a second"]
-    lines += table(TAG_COLUMNS, [_tag(each) for each in entry["list"]], width, indent="  ")
+    paused = f" ({entry['paused']} paused)" if entry["paused"] else ""
+    rate = _number(entry["fetch_rate"])
+    lines = [f"{title}: {entry['total']}{paused}, {rate} ids fetched a second"]
+    lines += table(TAG_COLUMNS, map(_tag, entry["list"]), width)
     if (left_out := entry["total"] - len(entry["list"])) > 0:
         lines.append(f"  ... and {left_out} that are used less: see --all")
     return lines
 
 
 def _tag(each: Document) -> Sequence[str]:
+    # No process gets what a paused tag has left.
+    known = not each["paused"]
     return (
         each["tag"],
-        "paused" if each["paused"] else "",
+        each["state"] if known else "PAUSED",
         str(each["max_id"]),
         str(each["step"]),
-        _number(each["fetch_rate"]) if each["fetch_rate"] else "",
-        span(each["segment_left"]),
-        "" if each["pooled"] is None else str(each["pooled"]),
-        span(each["pool_left"]),
-        _left(each["range_left"]),
+        _number(each["fetch_rate"]) if known and each["fetch_rate"] else UNKNOWN,
+        span(each["segment_left"] if known else None),
+        UNKNOWN if each["pooled"] is None else str(each["pooled"]),
+        span(each["pool_left"] if known else None),
+        _left(each["range_left"] if known else None),
         each["holder"],
     )
 
@@ -145,6 +145,8 @@ def _database(entry: Document) -> str:
     if entry["error"] is not None:
         return _cannot(entry)
     answer = f"answers in {entry['seconds'] * 1000:.1f} ms"
+    if entry["installation"]:
+        answer += f", installation {entry['installation']}"
     lacking = [*entry["unmade"], *entry["behind"]]
     if not lacking:
         return answer
@@ -159,42 +161,26 @@ def _cannot(entry: Document) -> str:
 # --- tables -------------------------------------------------------------------------
 
 
-def table(
-    head: Sequence[str], rows: Sequence[Sequence[str]], width: int | None, indent: str = ""
-) -> list[str]:
-    """Lines of at most ``width`` columns, without empty columns.
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], width: int | None) -> list[str]:
+    """Lines with all columns of ``head``, whatever is known.
 
-    Names of holders are cut first, then the widest cells. With ``width`` None nothing is cut.
+    On a terminal long cells are cut, and lines at its ``width``. With None nothing is cut.
     """
-    cells = [tuple(map(_line, row)) for row in rows]
-    used = [place for place in range(len(head)) if any(row[place] for row in cells)]
-    lines = [[row[place] for place in used] for row in (tuple(head), *cells)]
-    widths = [max(_width(line[place]) for line in lines) for place in range(len(used))]
-    if width is not None:
-        room = width - len(indent) - len(GAP) * (len(used) - 1)
-        if CUT_FIRST in lines[0]:
-            place = lines[0].index(CUT_FIRST)
-            least = min(widths[place], NARROWEST)
-            widths[place] = max(widths[place] - max(sum(widths) - room, 0), least)
-        while sum(widths) > room and max(widths) > NARROWEST:
-            widths[widths.index(max(widths))] -= 1
-    return [
-        (indent + GAP.join(_fitted(*pair) for pair in zip(line, widths, strict=True))).rstrip()
-        for line in lines
-    ]
+    most = None if width is None else WIDEST
+    lines = [head, *([_cut(_line(cell) or UNKNOWN, most) for cell in row] for row in rows)]
+    widths = [max(map(_width, column)) for column in zip(*lines, strict=True)]
+    return [_cut(GAP + GAP.join(map(_padded, line, widths)).rstrip(), width) for line in lines]
 
 
-def _wrapped(line: str, width: int | None) -> list[str]:
-    if width is None:
-        return [line]
-    return textwrap.wrap(line, max(width, 20), subsequent_indent="    ", break_long_words=False)
+def _cut(text: str, width: int | None) -> str:
+    if width is None or _width(text) <= width:
+        return text
+    while _width(text) >= width:
+        text = text[:-1]
+    return f"{text}…"
 
 
-def _fitted(cell: str, width: int) -> str:
-    if _width(cell) > width:
-        while _width(cell) >= width:
-            cell = cell[:-1]
-        cell += "…"
+def _padded(cell: str, width: int) -> str:
     return cell + " " * (width - _width(cell))
 
 
@@ -214,9 +200,9 @@ def _line(text: str) -> str:
 
 
 def span(seconds: float | None) -> str:
-    """A duration in a suitable unit: ``"2.5 min"``; empty if unknown."""
+    """A duration in a suitable unit: ``"2.5 min"``; a dash if unknown."""
     if seconds is None:
-        return ""
+        return UNKNOWN
     if not math.isfinite(seconds) or seconds > 1000 * UNITS[0][0]:
         return "> 1000 y"
     for length, unit in UNITS:

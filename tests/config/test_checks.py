@@ -21,6 +21,7 @@ from django_idgen.core.errors import TimeExhausted
 from django_idgen.fields import SegmentAutoField, SegmentIdField, SnowflakeAutoField, SnowflakeField
 from tests import servers, warm
 from tests.app import models as app
+from tests.ops.doctor.asking import messages
 from tests.redis_servers import RedisFarm, cache_alias
 
 
@@ -193,6 +194,29 @@ def test_a_layout_that_ends_soon_is_warned_of_with_the_date() -> None:
     assert checks.check_exhaustion() == []
 
 
+@pytest.mark.parametrize("place", ["leases", "serial", "segments"])
+def test_a_directory_that_others_may_write_to_is_warned_of(tmp_path: Path, place: str) -> None:
+    """A mark that a stranger puts there makes ids repeat; /tmp with its sticky bit, too."""
+    options = {"directory": str(tmp_path)}
+    static = {"BACKEND": "django_idgen.leases.static.StaticLeases", "OPTIONS": options}
+    serial = "django_idgen.core.tag_generator.SerialGenerator"
+    file = {"BACKEND": "django_idgen.sources.file.FileSource", "OPTIONS": options}
+    idgen: dict[str, Any] = {
+        "leases": {"GENERATORS": {"default": {"LEASES": static}}},
+        "serial": {"GENERATORS": {"s": {"BACKEND": serial, "SOURCE": {"OPTIONS": options}}}},
+        "segments": {"SEGMENTS": {"SOURCE": file}},
+    }[place]
+    with override_settings(IDGEN=idgen):
+        for mode, wanted in ((0o777, ["django_idgen.W014"]), (0o1777, ["django_idgen.W014"])):
+            tmp_path.chmod(mode)
+            assert ids(checks.check_directories()) == wanted
+        for mode in (0o700, 0o770):
+            tmp_path.chmod(mode)
+            assert checks.check_directories() == []
+        tmp_path.rmdir()
+        assert checks.check_directories() == []
+
+
 @pytest.mark.django_db
 def test_the_epoch_of_uid_generator_only_decodes() -> None:
     """Its 28 bits of seconds are over (hazard 8): old ids are read, and none is given out."""
@@ -261,6 +285,7 @@ def test_narrow_generic_keys_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> N
 # --- the database -------------------------------------------------------------
 
 
+WILL_BE_NARROW, NARROW = "django_idgen.W003", "django_idgen.E023"
 NARROWED: list[tuple[type[models.Model], str]] = [
     (app.Line, "order_id"),
     (app.Order.tags.through, "tag_id"),
@@ -291,19 +316,23 @@ def server(request: pytest.FixtureRequest, transactional_db: None) -> Iterator[s
 
 @pytest.mark.django_db(transaction=True, databases="__all__")
 def test_narrow_columns_are_found_in_the_database(server: str) -> None:
-    """W003 names each key, foreign key and through column that is still int32, and no other."""
-    found = checks.check_columns(databases=[server])
-    assert set(ids(found)) == {"django_idgen.W003"}
-    named = {(message.obj, message.msg.split("'")[1]) for message in found}
-    assert named == set(NARROWED)
-    assert all(server in message.msg for message in found)
+    """W003 and E023 name each key, foreign key and through column that is still int32."""
+    found = [each for each in messages(server) if each.id in {WILL_BE_NARROW, NARROW}]
+    assert {str(message.obj) for message in found} == {
+        f"column {column!r} of table {model._meta.db_table!r} in database {server!r}"
+        for model, column in NARROWED
+    }
+    of_tag = f"column 'id' of table {app.Counter._meta.db_table!r} in database {server!r}"
+    assert {each.id for each in found if each.obj == of_tag} == {WILL_BE_NARROW}
+    assert {each.id for each in found if each.obj != of_tag} == {NARROW}
 
 
 @pytest.mark.django_db(databases="__all__")
 def test_wide_columns_pass() -> None:
     """A migrated database gets no message, and without a database nothing is asked."""
-    assert checks.check_columns(databases=list(connections)) == []
-    assert checks.check_columns() == []
+    found = messages(*connections)
+    assert [each for each in found if each.id in {WILL_BE_NARROW, NARROW}] == []
+    assert checks.check_deployment() == []
 
 
 # --- Redis --------------------------------------------------------------------
@@ -446,13 +475,10 @@ def test_without_redis_nothing_is_said(caches: dict[str, Any]) -> None:
     assert said("django_idgen.W005", caches, {}) == []
 
 
-def said_of_eviction(location: str, databases: list[str] | None) -> list[str]:
+def said_of_eviction(location: str) -> list[str]:
     idgen = {"GENERATORS": {"default": {"LEASES": LEASES}}}
     with cache_alias("ids", location), override_settings(IDGEN=idgen):
-        # Since Django 6.1 all databases are meant where none is named, but for what has a tag.
-        tags = None if databases is None else ["database"]
-        found = run_checks(tags=tags, databases=databases)
-    return [one.msg for one in found if one.id == "django_idgen.W006"]
+        return [one.msg for one in messages("default") if one.id == "django_idgen.W006"]
 
 
 @pytest.mark.parametrize(
@@ -465,7 +491,7 @@ def test_a_server_that_evicts_is_named(
     """Once its memory is full, it would drop worker ids as if they were cached pages."""
     server = farm.server(maxmemory_policy=policy, maxmemory=memory)
     with django_db_blocker.unblock():
-        messages = said_of_eviction(server.url, ["default"])
+        messages = said_of_eviction(server.url)
     assert [policy in message for message in messages] == [True] * warned
 
 
@@ -481,19 +507,7 @@ settings.configure(
     IDGEN={{"GENERATORS": {{"default": {{"LEASES": {LEASES!r}}}}}}},
 )
 from django.core.management import execute_from_command_line
-execute_from_command_line(["manage.py", "check", "--database", "default"])
+execute_from_command_line(["manage.py", "check", "--deploy", "--database", "default"])
 """
     done = warm.run(["-c", code], cwd=warm.FOLDER)
     assert re.findall(r"django_idgen\.(\w+)", done.stderr) == ["W005", "W006"], done.stderr
-
-
-def test_a_server_is_only_asked_where_databases_are(farm: RedisFarm) -> None:
-    """A plain ``check`` opens no connection."""
-    server = farm.server(maxmemory_policy="allkeys-lru", maxmemory="10mb")
-    assert said_of_eviction(server.url, None) == []
-
-
-def test_a_dead_server_fails_no_check(django_db_blocker: Any) -> None:
-    """Whoever needs it will say so."""
-    with django_db_blocker.unblock():
-        assert said_of_eviction("redis://127.0.0.1:1/0", ["default"]) == []

@@ -15,12 +15,13 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import OperationalError, ProgrammingError, connections
 from django.test import override_settings
+from django.utils import timezone
 
 from django_idgen import generators, next_id, segments
 from django_idgen.db.tables import with_way_out
-from django_idgen.models import LeafAlloc
+from django_idgen.models import Installation, LeafAlloc
 from django_idgen.ops.status import VERSION
-from django_idgen.ops.status_text import span, table
+from django_idgen.ops.status_text import TAG_COLUMNS, render, span, table
 from django_idgen.process import maps
 from tests import servers, warm
 from tests.places import make_tables
@@ -68,8 +69,12 @@ def test_it_tells_generators_tags_and_databases(place: str) -> None:
     (database,) = found["databases"]
     assert (database["alias"], database["behind"], database["error"]) == (place, [], None)
 
+    name = Installation.objects.using(place).get().identity
+    assert database["installation"] == name
+
     text = shown("--timeout", "60")
-    for word in ("GENERATOR default", "1 held", str(worker), "orders", f"DATABASE {place}"):
+    words = ("GENERATOR default", "1 held", str(worker), "orders", f"DATABASE {place}")
+    for word in (*words, f"installation {name}"):
         assert word in text
 
 
@@ -274,41 +279,49 @@ def test_watching_looks_again_and_ends_with_ctrl_c(tmp_path: Path) -> None:
 # --- the table -----------------------------------------------------------------------
 
 
-def test_a_table_fits_the_terminal() -> None:
-    """Long cells are cut off, wide characters count twice, and nothing orders the terminal."""
-    rows = [("a" * 90, "1", ""), ("订单" * 20, "22", ""), ("x\x1b[2Jy", "3", "")]
-    lines = table(("TAG", "N", "EMPTY"), rows, 40)
-    assert all(len(line.encode("gb18030")) <= 42 for line in lines)
-    assert lines[0].split() == ["TAG", "N"]
-    assert lines[1].startswith("aaaa")
+def test_a_table_fits_the_terminal_with_all_its_columns() -> None:
+    """Long cells and lines are cut, wide characters count twice, nothing orders the terminal."""
+    rows = [("a" * 90, "1", ""), ("订单" * 20, "22", "h" * 90), ("x\x1b[2Jy", "3", "")]
+    lines = table(("TAG", "N", "HOLDER"), rows, 50)
+    assert lines[0].split() == ["TAG", "N", "HOLDER"]
+    assert lines[3].split() == ["x?[2Jy", "3", "-"]
+    assert all(len(line.encode("gb18030")) <= 53 for line in lines)
+    assert lines[1].split()[1:] == ["1", "-"]
     assert "…" in lines[1]
-    assert "…" in lines[2]
-    assert "\x1b" not in lines[3]
-
-
-def test_a_table_cuts_names_of_holders_before_anything_else() -> None:
-    """A tag and its state stay whole for as long as there is a holder to cut."""
-    row = ("billing.invoice-line", "paused", "host-with-a-long-name/4711/gunicorn")
-    (_, line) = table(("TAG", "STATE", "HOLDER"), [row], 50)
-    assert line.split()[:2] == ["billing.invoice-line", "paused"]
+    assert lines[2].endswith("…")
+    # What is cut first is at the end: the holder, not the tag or its state.
+    row = ("billing.invoice-line", "PAUSED", "host-with-a-long-name/4711/gunicorn")
+    _, line = table(("TAG", "STATE", "HOLDER"), [row], 50)
+    assert line.split()[:2] == ["billing.invoice-line", "PAUSED"]
     assert (line[-1], len(line)) == ("…", 50)
 
 
 @pytest.mark.django_db
-def test_without_a_terminal_nothing_is_cut(no_tags: None) -> None:
-    """A pipe or a log gets long tags whole, and the state of a paused one."""
+@pytest.mark.usefixtures("no_tags")
+def test_a_paused_tag_never_looks_healthy() -> None:
+    """It comes first, however idle; its state is whole, and nothing it has left "lasts"."""
     make_tables("default")
-    name = "a.tag." + "long" * 20
-    LeafAlloc.objects.create(biz_tag=name, paused=True, holder="h" * 100)
-    (line,) = (each for each in shown().splitlines() if name in each)
-    assert line.split()[:2] == [name, "paused"]
-    assert line.endswith("h" * 100)
+    name, now = "a.tag." + "long" * 20, timezone.now()
+    known = {"max_id": 5001, "fetched_at": now, "fetched_ids": 1000, "holder": "h" * 100}
+    LeafAlloc.objects.create(biz_tag=name, paused=True, rate=2.0, **known)
+    LeafAlloc.objects.create(biz_tag="busy", rate=5.0, **known)
+    heads, paused, busy = shown().partition("  TAG ")[2].splitlines()[:3]
+    assert heads.split() == [*" ".join(TAG_COLUMNS[1:]).split()]
+    assert paused.split() == [name, "PAUSED", "5001", "1000", *"-----", "h" * 100]
+    assert busy.split()[:6] == ["busy", "in", "use", "5001", "1000", "5"]
+    assert "2 (1 paused)" in shown()
+    (found,) = document("--tag", name)["tags"]
+    assert (found["paused"], found["list"][0]["state"]) == (1, "paused")
+    for columns in (60, 80):
+        cut = render(document(), width=columns).splitlines()
+        (line,) = (each for each in cut if "PAUSED" in each)
+        assert len(line) <= columns
 
 
 def test_a_duration_is_told_in_the_unit_that_suits_it() -> None:
     """Short enough for a column."""
     for seconds, words in (
-        (None, ""),
+        (None, "-"),
         (0.0, "0 s"),
         (0.25, "0.25 s"),
         (59.0, "59 s"),

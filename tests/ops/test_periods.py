@@ -18,8 +18,8 @@ from django_idgen.core.errors import ConfigurationError, InvalidTag, TagPaused
 from django_idgen.models import LeafAlloc
 from django_idgen.ops.tags.edits import pause_tag
 from django_idgen.process import maps
+from django_idgen.testing.contracts.lenders import at_once
 from tests.places import make_tables
-from tests.server_tools import at_once
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

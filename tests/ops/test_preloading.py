@@ -17,8 +17,9 @@ from django_idgen.models import LeafAlloc
 from django_idgen.ops import upkeep
 from django_idgen.ops.upkeep import preload_segments
 from django_idgen.settings.config import SettingsError, read_settings
+from django_idgen.testing.contracts.lenders import at_once
 from tests.redis_servers import cache_alias
-from tests.server_tools import at_once, unreachable
+from tests.server_tools import unreachable
 from tests.servers import free_port
 from tests.upkeep_tools import (
     POOL,

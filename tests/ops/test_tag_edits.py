@@ -22,11 +22,12 @@ from django_idgen.models import Installation, LeafAlloc
 from django_idgen.ops.tags import edits as tag_edits
 from django_idgen.process import maps
 from django_idgen.process import tags as tag_rows
-from django_idgen.rest.tags import TagList
+from django_idgen.rest.tags import matching_names, tags_of
 from django_idgen.sources.memory import MemorySource
+from django_idgen.testing.contracts.lenders import at_once
 from tests.contrib.sharding.test_several import PATH
 from tests.places import sqlite
-from tests.server_tools import at_once, unreachable
+from tests.server_tools import unreachable
 from tests.sources.pool.test_project import project
 
 MOST = 1_000_000
@@ -211,9 +212,9 @@ def test_a_tag_is_made_where_the_router_leads(shards: list[str]) -> None:
 
 
 def _all(ordering: str) -> list[tag_rows.Tag]:
-    found = TagList(Q(pk__in=["a", "b", "shared.t"]), ordering)
-    assert len(found) == 3
-    return list(found[0:10])
+    names = matching_names(Q(pk__in=["a", "b", "shared.t"]), ordering)
+    assert len(names) == 3
+    return tags_of(names[0:10])
 
 
 # --- SQLite --------------------------------------------------------------------------

@@ -32,8 +32,9 @@ from django_idgen.models import NamespaceRecord, SegmentHistory, WorkerLease
 from django_idgen.ops.upkeep import prune_history, renew_worker_leases
 from django_idgen.process import factory, lifecycle
 from django_idgen.settings.config import SettingsError, read_settings
+from django_idgen.testing.contracts.lenders import at_once
 from tests.places import make_tables
-from tests.server_tools import at_once, unreachable
+from tests.server_tools import unreachable
 from tests.upkeep_tools import (
     forget_redis,
     killed_while_waiting,

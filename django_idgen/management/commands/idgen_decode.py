@@ -8,11 +8,11 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser, no_translations
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from ...core.errors import IdgenError, InvalidId
-from ...ops.decoding import FORMS, Reading, readings
-from ...ops.decoding.rendering import lines, to_json
+from ...ops.decoding import FORMS, readings
+from ...ops.decoding.rendering import lines
 
 
 class Command(BaseCommand):
@@ -38,11 +38,10 @@ class Command(BaseCommand):
             "--offline", action="store_true", help="ask no database, Redis or service"
         )
 
-    @no_translations
     def handle(self, *_args: Any, **options: Any) -> None:
         errors = []
         for given in _ids(options["ids"]):
-            found: list[Reading] = []
+            found: list[dict[str, Any]] = []
             error = ""
             try:
                 found = readings(
@@ -58,19 +57,16 @@ class Command(BaseCommand):
             except IdgenError as failure:
                 raise CommandError(str(failure)) from failure
             if options["json"]:
-                documents = [to_json(reading) for reading in found]
-                self.stdout.write(
-                    json.dumps({"given": given, "error": error, "readings": documents})
-                )
+                self.stdout.write(json.dumps({"given": given, "error": error, "readings": found}))
             else:
                 self._write(found, offline=options["offline"])
         if errors:
             raise CommandError("\n".join(errors))
 
-    def _write(self, found: list[Reading], *, offline: bool) -> None:
+    def _write(self, found: list[dict[str, Any]], *, offline: bool) -> None:
         columns = shutil.get_terminal_size().columns
         for reading in found:
-            self.stdout.write(self.style.MIGRATE_HEADING(f"{reading.id}"))
+            self.stdout.write(self.style.MIGRATE_HEADING(reading["id"]))
             for line in lines(reading, columns - 2, offline=offline):
                 self.stdout.write(f"  {line}".rstrip())
             self.stdout.write("")

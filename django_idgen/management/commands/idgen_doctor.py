@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from argparse import RawDescriptionHelpFormatter
-from collections.abc import Iterable
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -26,14 +25,15 @@ from django_idgen.ops.doctor.findings import (
     to_json,
 )
 from django_idgen.ops.doctor.project import FAILURES, Project
-from django_idgen.settings.config import IdgenSettings, SettingsError, read_settings
+from django_idgen.settings.config import SettingsError, read_settings
 
 
 class Command(BaseCommand):
     help = (
         "Examine the settings, the databases and Redis for what could repeat ids or stop\nthem, "
         "and say what to do. Changes nothing without --fix, which shows first what it "
-        "will do,\nand asks.\n\nExit status: 0 nothing found (or only information), 1 warnings, 2 "
+        "will do,\nand asks. Those that only read are system checks, too: check --deploy "
+        "--database ALIAS.\n\nExit status: 0 nothing found (or only information), 1 warnings, 2 "
         "errors, 3 something could\nnot be examined (and there is no error)."
     )
     # It has to run in a project that they find errors in.
@@ -48,11 +48,16 @@ class Command(BaseCommand):
         parser.add_argument(
             "--only",
             nargs="+",
+            choices=EXAMINATIONS,
             metavar="NAME",
             help=f"only these examinations, of {', '.join(EXAMINATIONS)}",
         )
         parser.add_argument(
-            "--database", nargs="+", metavar="ALIAS", help="examine only these databases"
+            "--database",
+            nargs="+",
+            choices=tuple(connections),
+            metavar="ALIAS",
+            help="examine only these databases",
         )
         parser.add_argument("--fix", action="store_true", help="fix what can be fixed")
         parser.add_argument("--yes", action="store_true", help="with --fix: don't ask")
@@ -78,6 +83,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--moved-from",
             nargs="+",
+            choices=tuple(connections),
             metavar="ALIAS",
             help="the namespaces and tags were moved from these databases to those of the "
             "settings, and no other project lends from them",
@@ -85,76 +91,67 @@ class Command(BaseCommand):
 
     def handle(self, *_args: Any, **options: Any) -> None:
         _check(options)
-        try:
-            settings = read_settings()
-        except SettingsError as error:
-            raise CommandError(str(error), returncode=NOT_EXAMINED) from error
-        project = _project(settings, options)
-        diagnosis = diagnose(project, options["only"] or ())
-        self._say(options, lines(diagnosis))
-        if options["fix"] and self._fix(diagnosis, project, options):
-            project = _project(settings, options)  # which remembers nothing of the first
-            diagnosis = diagnose(project, options["only"] or ())
-            self._say(options, ["", "After that:", *lines(diagnosis)])
+        diagnosis = self._diagnose(options)
+        if options["fix"] and self._fix(diagnosis, options):
+            self._say(options, "", "After that:")
+            diagnosis = self._diagnose(options)
         code = exit_code(diagnosis, Severity[options["fail_on"].upper()])
         if options["json"]:
             self.stdout.write(json.dumps(to_json(diagnosis, code), indent=2))
         if code:
             sys.exit(code)
 
-    def _say(self, options: dict[str, Any], found: Iterable[str]) -> None:
+    def _diagnose(self, options: dict[str, Any]) -> Diagnosis:
+        given = {OTHERS_STOPPED: options["others_stopped"], TRUST_TABLES: options["trust_tables"]}
+        try:
+            project = Project(
+                read_settings(),
+                databases=options["database"],
+                assurances=[option for option, is_given in given.items() if is_given],
+                moved_from=options["moved_from"] or (),
+            )
+        except SettingsError as error:
+            raise CommandError(str(error), returncode=NOT_EXAMINED) from error
+        diagnosis = diagnose(project, options["only"] or ())
+        self._say(options, *lines(diagnosis))
+        return diagnosis
+
+    def _say(self, options: dict[str, Any], *found: str) -> None:
         # JSON goes to the standard output alone.
         stream = self.stderr if options["json"] else self.stdout
         if options["fix"] or not options["json"]:
             stream.write("\n".join(found), lambda text: text)
 
-    def _fix(self, diagnosis: Diagnosis, project: Project, options: dict[str, Any]) -> bool:
+    def _fix(self, diagnosis: Diagnosis, options: dict[str, Any]) -> bool:
         """Show the possible fixes, ask, and apply them; whether any was applied."""
-        fixes = [(each, each.fix) for each in diagnosis.findings if each.fix is not None]
-        if not diagnosis.findings:
-            self._say(options, ["", "There is nothing to fix."])
-            return False
-        possible = [each for each in fixes if each[1].needs <= project.assurances]
-        shown = ["", "What --fix will do:" if possible else "None of this can be fixed from here."]
-        shown += [f"  {finding.subject}: {fix.does}" for finding, fix in possible]
+        fixes = [(each, each.fix) for each in diagnosis.findings if each.fix]
+        possible = [each for each in fixes if each[1].needs <= diagnosis.assurances]
+        head = "What --fix will do:" if possible else "There is nothing that --fix can do."
+        shown = [f"  {finding.subject}: {fix.does}" for finding, fix in possible]
         shown += [
             f"  {finding.subject}: not without {' '.join(sorted(fix.needs))}"
             for finding, fix in fixes
-            if not fix.needs <= project.assurances
+            if (finding, fix) not in possible
         ]
-        self._say(options, shown)
+        self._say(options, "", head, *shown)
         if not possible or not (options["yes"] or is_confirmed()):
-            self._say(options, ["Nothing was changed."])
+            self._say(options, "Nothing was changed.")
             return False
         for finding, fix in possible:
-            self._say(options, [_apply(finding, fix)])
+            self._say(options, _apply(finding, fix))
         return True
 
 
 def _check(options: dict[str, Any]) -> None:
+    # call_command() asks no parser about values that it is given by name.
     aliases = connections.settings
-    known: dict[str, Iterable[str]] = {
-        "only": EXAMINATIONS,
-        "database": aliases,
-        "moved_from": aliases,
-    }
-    for option, names in known.items():
+    for option, known in ("only", EXAMINATIONS), ("database", aliases), ("moved_from", aliases):
         for name in options[option] or ():
-            if name not in names:
+            if name not in known:
                 given = f"--{option.replace('_', '-')} {name!r}"
-                raise CommandError(f"{given} is unknown. Known: {', '.join(names)}.")
+                raise CommandError(f"{given} is unknown. Known: {', '.join(known)}.")
     if options["json"] and options["fix"] and not options["yes"]:
         raise CommandError("--json can't ask: give --yes with --fix, or leave one of them out.")
-
-
-def _project(settings: IdgenSettings, options: dict[str, Any]) -> Project:
-    given = {OTHERS_STOPPED: options["others_stopped"], TRUST_TABLES: options["trust_tables"]}
-    return Project(
-        settings,
-        databases=options["database"],
-        assurances=[option for option, is_given in given.items() if is_given],
-        moved_from=options["moved_from"] or (),
-    )
 
 
 def is_confirmed(question: str = "Do it?") -> bool:

@@ -2,146 +2,81 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
-from enum import Enum
+from typing import Any
 
 from django.db import DatabaseError, transaction
 from django.utils.functional import cached_property
-from django.utils.translation import gettext as _
 
 from ...core.errors import IdgenError, one_line
 from ...core.segment import check_tag
+from ...core.source import POOL
 from ...db.connection import home_of
 from ...db.tables import is_missing
-from ...fields import SegmentSource
 from ...models import LeafAlloc, SegmentHistory
 from ...process import maps
-from ...process.tags import is_row_of, tag_databases
+from ...process.tags import is_row_of, source_in_use, tag_databases
+from .snowflakes import utc_text
 
 MOST_TAGS = 50
 """Tags shown for an id; with thousands of tags, a small id may belong to most of them."""
+NO_HISTORY = "Which process got it is not recorded: the history does not have its range."
+FROM_POOL = "Which process took it from the pool is not recorded."
+GIVEN_BACK = "If that process gave it back to the pool, who took it from there is not recorded."
+
+Document = dict[str, Any]
 
 
-class Standing(Enum):
-    """Whether an id was given out under a tag."""
+class Tags:
+    """Reads numbers as ids of tags. Not thread-safe.
 
-    GRANTED = "granted"
-    """The history has its range."""
-    POSSIBLE = "possible"
-    """The tag has given out higher ids; the history does not have its range."""
-    AHEAD = "ahead"
-    """The tag has not reached it yet."""
-    UNKNOWN = "unknown"
-    """There is no such tag."""
-
-
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """A range of ids that was handed out and contains the id."""
-
-    database: str
-    holder: str
-    start: int
-    stop: int
-    """Exclusive."""
-    delta: int
-    taken_at: datetime
-    row: int
-    """The primary key of the history row."""
-
-    @property
-    def last(self) -> int:
-        return range(self.start, self.stop, self.delta)[-1]
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentReading:
-    """An id, read as one of ``tag``."""
-
-    tag: str
-    standing: Standing
-    max_id: int
-    """The first id that none of its databases has given out; 1 without such a tag."""
-    grants: tuple[Grant, ...] = ()
-    """Latest first. More than one is a repeat: see ``history.who_issued``."""
-    fields: tuple[SegmentSource, ...] = ()
-    """The fields of installed models that take their ids from it."""
-
-
-@dataclass(frozen=True, slots=True)
-class TagReadings:
-    """An id, read as one of each tag."""
-
-    tags: tuple[SegmentReading, ...] = ()
-    """Those of the history first, then those of installed models."""
-    more: int = 0
-    """How many further tags may have given it out."""
-    notes: tuple[str, ...] = field(default=())
-    """What could not be read, and why."""
-
-
-class TagDatabases:
-    """The databases that have tags. One that does not answer is only tried once."""
+    A database that does not answer becomes a note, and is not asked again.
+    """
 
     def __init__(self) -> None:
-        self.errors: dict[str, str] = {}
+        self._notes: list[str] = []
 
     @cached_property
-    def found(self) -> tuple[Sequence[str], Sequence[str]]:
-        """Their aliases; or none, and notes that say why."""
+    def _aliases(self) -> list[str]:
+        """The databases that have tags, and answer."""
         try:
-            found = tag_databases()
+            found = list(tag_databases())
         except (DatabaseError, IdgenError) as error:
-            return (), [one_line(error)]
-        if found:
-            return found, []
-        return (), [_("No database of this project has tags (yet); a service may keep them.")]
+            self._notes.append(one_line(error))
+            return []
+        if not found:
+            self._notes.append("No database of this project has tags; a service may keep them.")
+        return found
 
+    def read(self, number: int, tags: Iterable[str] | None) -> Document:
+        """The tags (among ``tags``, if given) that gave out ``number``, or may have.
 
-def tag_readings(
-    number: int, tags: Iterable[str] | None = None, *, databases: TagDatabases | None = None
-) -> TagReadings:
-    """The tags (among ``tags``, if given) that gave out ``number``, or may have.
-
-    A database that does not answer becomes a note; with the same ``databases`` it is not tried
-    again. Raises :class:`InvalidTag`.
-    """
-    asked = databases or TagDatabases()
-    aliases, notes_found = asked.found
-    wanted = None if tags is None else [check_tag(tag) for tag in tags]
-    notes = [*notes_found, *asked.errors.values()]
-    rows: dict[str, dict[str, LeafAlloc]] = {}
-    grants: dict[str, list[Grant]] = {}
-    more = 0
-    for alias in [alias for alias in aliases if alias not in asked.errors]:
-        try:
-            # A savepoint, so that an error does not break the caller's transaction.
-            with transaction.atomic(using=home_of(alias)):
-                found, further = _rows(alias, number, wanted)
-                granted = _grants(alias, number, wanted or [row.pk for row in found])
+        Those of the history first, then those of installed models. Raises :class:`InvalidTag`.
+        """
+        wanted = None if tags is None else [check_tag(tag) for tag in tags]
+        rows: dict[str, list[LeafAlloc]] = {tag: [] for tag in wanted or ()}
+        grants: dict[str, list[tuple[str, SegmentHistory]]] = defaultdict(list)
+        more = 0
+        for alias in list(self._aliases):
+            try:
+                # A savepoint, so that an error does not break the caller's transaction.
+                with transaction.atomic(using=home_of(alias)):
+                    found, further = _rows(alias, number, wanted)
+                    names = [row.pk for row in found] if wanted is None else wanted
+                    granted = _grants(alias, number, names)
+            except (DatabaseError, IdgenError) as error:
+                self._aliases.remove(alias)
+                self._notes.append(f"Database “{alias}” can't be queried: {one_line(error)}")
+                continue
             more = max(more, further)
             for row in found:
-                rows.setdefault(row.pk, {})[alias] = row
-            for tag, grant in granted:
-                grants.setdefault(tag, []).append(grant)
-        except (DatabaseError, IdgenError) as error:
-            asked.errors[alias] = _error_note(alias, error)
-            notes.append(asked.errors[alias])
-    names = dict.fromkeys([*rows, *grants, *(wanted or ())])
-    readings = [_reading(tag, number, rows.get(tag, {}), grants.get(tag, [])) for tag in names]
-    if wanted is None:
-        readings = [each for each in readings if each.standing is not Standing.AHEAD]
-    return TagReadings(tuple(sorted(readings, key=_rank)), more, tuple(notes))
-
-
-def _error_note(alias: str, error: Exception) -> str:
-    words = one_line(error)
-    return _("Database “%(database)s” can't be queried: %(error)s") % {
-        "database": alias,
-        "error": words,
-    }
+                rows.setdefault(row.pk, []).append(row)
+            for grant in granted:
+                grants[grant.tag].append((alias, grant))
+        each = [_reading(tag, number, rows[tag], grants[tag]) for tag in rows]
+        shown = [one for one in each if wanted is not None or one["standing"] != "ahead"]
+        return {"tags": sorted(shown, key=_rank), "more_tags": more, "notes": list(self._notes)}
 
 
 def _rows(alias: str, number: int, wanted: list[str] | None) -> tuple[list[LeafAlloc], int]:
@@ -158,40 +93,65 @@ def _rows(alias: str, number: int, wanted: list[str] | None) -> tuple[list[LeafA
     return [row for row in found if is_row_of(row.pk, alias)], max(0, total - len(found))
 
 
-def _grants(alias: str, number: int, tags: Sequence[str]) -> list[tuple[str, Grant]]:
+def _grants(alias: str, number: int, tags: Sequence[str]) -> list[SegmentHistory]:
     if is_missing("SegmentHistory", alias):
         return []
+    # A replica has the rows of another database, too.
+    here = [tag for tag in tags if is_row_of(tag, alias)]
     rows = SegmentHistory.objects.using(alias).filter(
-        tag__in=tags, start__lte=number, stop__gt=number
+        tag__in=here, start__lte=number, stop__gt=number
     )
-    return [
-        (row.tag, Grant(alias, row.holder, row.start, row.stop, row.delta, row.taken_at, row.pk))
-        for row in rows
-        if (number - row.start) % row.delta == 0
-    ]
+    return [row for row in rows if (number - row.start) % row.delta == 0]
 
 
 def _reading(
-    tag: str, number: int, rows: dict[str, LeafAlloc], grants: list[Grant]
-) -> SegmentReading:
-    fields = tuple(maps.segments.fields.get(tag, ()))
-    max_id = max((row.max_id for row in rows.values()), default=1)
-    latest = tuple(sorted(grants, key=lambda grant: grant.taken_at, reverse=True))
-    return SegmentReading(tag, _standing(number, rows, grants), max_id, latest, fields)
+    tag: str,
+    number: int,
+    rows: Sequence[LeafAlloc],
+    grants: Sequence[tuple[str, SegmentHistory]],
+) -> Document:
+    # More than one grant is a repeat: see ``history.who_issued``.
+    latest = sorted(grants, key=lambda grant: grant[1].taken_at, reverse=True)
+    standing = "granted" if grants else _standing(number, rows)
+    return {
+        "tag": tag,
+        "standing": standing,
+        "max_id": str(max((row.max_id for row in rows), default=1)),
+        "fields": list(map(str, maps.segments.fields.get(tag, ()))),
+        "grants": [_grant(*each) for each in latest],
+        "not_recorded": _not_recorded(standing, [row.holder for _, row in latest]),
+    }
 
 
-def _standing(number: int, rows: dict[str, LeafAlloc], grants: list[Grant]) -> Standing:
-    if grants:
-        return Standing.GRANTED
+def _grant(alias: str, row: SegmentHistory) -> Document:
+    return {
+        "database": alias,
+        "holder": row.holder,
+        "start": str(row.start),
+        "stop": str(row.stop),
+        "last": str(range(row.start, row.stop, row.delta)[-1]),
+        "delta": row.delta,
+        "taken_at": utc_text(row.taken_at),
+    }
+
+
+def _standing(number: int, rows: Sequence[LeafAlloc]) -> str:
     if not rows:
-        return Standing.UNKNOWN
+        return "unknown"
     given = any(
-        number < row.max_id and number % row.delta == row.remainder % row.delta
-        for row in rows.values()
+        number < row.max_id and number % row.delta == row.remainder % row.delta for row in rows
     )
-    return Standing.POSSIBLE if given else Standing.AHEAD
+    return "possible" if given else "ahead"
 
 
-def _rank(reading: SegmentReading) -> tuple[bool, bool, int, str]:
-    granted = reading.standing is Standing.GRANTED
-    return (not granted, not reading.fields, reading.max_id, reading.tag)
+def _not_recorded(standing: str, holders: Sequence[str]) -> str:
+    if standing == "possible":
+        return NO_HISTORY
+    if POOL in holders:
+        return FROM_POOL
+    return GIVEN_BACK if holders and source_in_use().is_pool else ""
+
+
+def _rank(reading: Document) -> tuple[bool, bool, int, str]:
+    granted = reading["standing"] == "granted"
+    return (not granted, not reading["fields"], int(reading["max_id"]), reading["tag"])

@@ -4,69 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db import DatabaseError
-from django.utils.translation import gettext as _
 
 from ...core.clock import moment
 from ...core.errors import IdgenError, InvalidId, RegistryUnavailable, one_line
-from ...core.inspection import InspectedMark
-from ...core.layout import BitLayout, IdParts
+from ...core.layout import BitLayout, IdParts, Pairs
 from ...core.stored import Era
+from ...db.dialects import aware_moment
 from ...process.maps import current_settings, generator_settings, registries
 from ...settings.config import GeneratorSettings
 from ..workers import who_held
+
+Document = dict[str, Any]
 
 _UNIX = datetime(1970, 1, 1, tzinfo=UTC)
 AT_THE_EPOCH = timedelta(hours=1)
 """Any small number reads as a time in that hour, in which a project makes few ids."""
 WINDOWS_AHEAD = 4
 """How many windows a stamp may be ahead of the time: after a loss, by the stride and its own."""
-
-
-@dataclass(frozen=True, slots=True)
-class BitField:
-    """A field of a layout, with its bits in an id."""
-
-    name: str
-    bits: int
-    offset: int
-    """The number of bits below it."""
-    value: int
-    parts: tuple[BitField, ...] = ()
-    """The named parts of a worker id, highest first."""
-
-    @property
-    def digits(self) -> str:
-        """Its bits as text."""
-        return f"{self.value:0{self.bits}b}" if self.bits else ""
-
-
-@dataclass(frozen=True, slots=True)
-class SnowflakeReading:
-    """An id, read as one of the generator ``alias``."""
-
-    alias: str
-    namespace: str
-    layout: BitLayout
-    """Today's layout, or the earlier one that the id was made with."""
-    parts: IdParts | None
-    """None if the layout has no such id."""
-    fields: tuple[BitField, ...]
-    """Highest bits first; empty without ``parts``."""
-    doubts: tuple[str, ...]
-    """Why it is hardly an id of this generator."""
-    lease: InspectedMark | None = None
-    """The worker id's stored lease, if the id lies in its window."""
-    holder_unknown: str = ""
-    """Why there is no such lease."""
-
-    @property
-    def is_plausible(self) -> bool:
-        return not self.doubts
+IN_THE_LOG = "not recorded; the log says who had it then (lease_acquired)"
+NOT_LENT = "its worker id is not lent now: the log says who had it then, or idgen_adopt made the id"
 
 
 def snowflake_readings(
@@ -75,7 +35,7 @@ def snowflake_readings(
     *,
     now: datetime,
     registries: Registries | None = None,
-) -> tuple[SnowflakeReading, ...]:
+) -> list[Document]:
     """``number`` read by each generator (of ``aliases``, or all that make snowflakes).
 
     First the plausible readings, and of those first the ones whose holder is known.
@@ -86,53 +46,64 @@ def snowflake_readings(
     chosen = settings if aliases is None else aliases
     entries = [generator_settings(alias) for alias in chosen]
     found = [
-        snowflake_reading(number, entry, now=now, registries=registries)
+        _reading(number, entry, now, registries)
         for entry in entries
         if aliases is not None or has_parts(entry)
     ]
-    return tuple(sorted(found, key=lambda each: (not each.is_plausible, each.lease is None)))
+    return sorted(found, key=lambda each: (not each["plausible"], each["held_by"] is None))
 
 
 def has_parts(entry: GeneratorSettings) -> bool:
     return bool(entry.backend.load().has_parts)
 
 
-def snowflake_reading(
-    number: int, entry: GeneratorSettings, *, now: datetime, registries: Registries | None = None
-) -> SnowflakeReading:
-    """``number`` read by the generator of ``entry``; see :func:`snowflake_readings`."""
+def _reading(
+    number: int, entry: GeneratorSettings, now: datetime, registries: Registries | None
+) -> Document:
     era = registries.era(number, entry) if registries else None
     moved = era is not None and era.layout.fingerprint() != entry.layout.fingerprint()
     layout = era.layout if era and moved else entry.layout  # today's names worker parts
+    reading: Document = {
+        "generator": entry.alias,
+        "namespace": entry.namespace,
+        "plausible": False,
+        "doubts": [],
+        "parts": None,
+        "fields": [],
+        "layout": {**layout_document(layout), "text": str(layout)},
+        "held_by": None,
+        "held_by_unknown": "",
+    }
     try:
         parts = layout.unpack(number)
     except InvalidId as error:
-        return SnowflakeReading(entry.alias, entry.namespace, layout, None, (), (str(error),))
+        return {**reading, "doubts": [str(error)]}
     workers = era.workers if era else entry.workers
-    doubts = tuple(_doubts(parts, layout, workers, now + _ahead(entry)))
-    lease, unknown = None, ""
+    doubts = list(_doubts(parts, layout, workers, now + _ahead(entry)))
     if registries and moved:
-        unknown = _in_the_log()  # the ticks of the leases are of today's layout
+        reading["held_by_unknown"] = IN_THE_LOG  # the ticks of the leases are of today's layout
     elif registries and not doubts:
-        lease, unknown = registries.lease(entry.alias, parts)
-    fields = bit_fields(layout, parts)
-    return SnowflakeReading(
-        entry.alias, entry.namespace, layout, parts, fields, doubts, lease, unknown
-    )
+        reading |= registries.holder(entry.alias, parts)
+    if reading["held_by_unknown"] == IN_THE_LOG and parts.worker not in entry.workers:
+        reading["held_by_unknown"] = NOT_LENT
+    return reading | {
+        "plausible": not doubts,
+        "doubts": doubts,
+        "parts": {**parts_document(parts), "tick": parts.tick},
+        "fields": _fields(layout, number),
+    }
 
 
 def _doubts(parts: IdParts, layout: BitLayout, workers: range, latest: datetime) -> Iterator[str]:
+    """Why it is hardly an id of the generator."""
     created = parts.created
     if created > latest:
-        yield _("its time is in the future: %(moment)s") % {"moment": _text(created)}
+        yield f"its time is in the future: {utc_text(created)}"
     elif created - moment(layout.epoch_us) < AT_THE_EPOCH:
-        yield _("its time is within an hour of the epoch, as for any small number")
+        yield "its time is within an hour of the epoch, as for any small number"
     if parts.worker not in workers:
-        yield _("worker id %(worker)d is not one of %(first)d to %(last)d, which are lent here") % {
-            "worker": parts.worker,
-            "first": workers.start,
-            "last": workers.stop - 1,
-        }
+        lent = f"{workers.start} to {workers.stop - 1}"
+        yield f"worker id {parts.worker} is not one of {lent}, which are lent here"
 
 
 def _ahead(entry: GeneratorSettings) -> timedelta:
@@ -153,23 +124,27 @@ class Registries:
         self._eras: dict[str, tuple[Era, ...]] = {}
 
     def era(self, number: int, entry: GeneratorSettings) -> Era | None:
-        """The earlier settings of the namespace that can have made ``number``, if any.
+        """What was made under earlier settings, or claimed for old rows, that can be ``number``.
 
-        Ids of today's settings are never among their ids: see :mod:`...core.stored`.
+        Today's registry lends none of its ids: see :mod:`...core.stored`.
         """
         if entry.alias not in self._eras:
             self._eras[entry.alias] = self._read(entry)
         return next((era for era in self._eras[entry.alias] if _has(era, number)), None)
 
-    def lease(self, alias: str, parts: IdParts) -> tuple[InspectedMark | None, str]:
-        """The lease that the id was made under; or why that is unknown."""
+    def holder(self, alias: str, parts: IdParts) -> Document:
+        """Who holds the lease that the id was made under; or why that is unknown."""
         if alias in self._unavailable:
-            return None, self._unavailable[alias]
+            return {"held_by_unknown": self._unavailable[alias]}
         try:
             found = who_held(alias, parts.worker, parts.tick)
         except (IdgenError, DatabaseError) as error:
-            return None, self._note(alias, error)
-        return found, "" if found else _in_the_log()
+            return {"held_by_unknown": self._note(alias, error)}
+        if found is None:
+            return {"held_by_unknown": IN_THE_LOG}
+        since = found.acquired_at
+        acquired_at = None if since is None else utc_text(since)
+        return {"held_by": {"holder": found.mark.holder, "acquired_at": acquired_at}}
 
     def _read(self, entry: GeneratorSettings) -> tuple[Era, ...]:
         try:
@@ -178,17 +153,13 @@ class Registries:
         except (IdgenError, DatabaseError) as error:
             self._note(entry.alias, error)
             return ()
-        return stored.eras if stored else ()
+        return tuple(era for era in stored.eras if not era.closes) if stored else ()
 
     def _note(self, alias: str, error: Exception) -> str:
         text = one_line(error)
         if isinstance(error, RegistryUnavailable):
             self._unavailable[alias] = text
         return text
-
-
-def _in_the_log() -> str:
-    return _("the log says who had it then (lease_acquired)")
 
 
 def _has(era: Era, number: int) -> bool:
@@ -201,26 +172,24 @@ def _has(era: Era, number: int) -> bool:
 # --- bits -----------------------------------------------------------------------------------
 
 
-def bit_fields(layout: BitLayout, parts: IdParts) -> tuple[BitField, ...]:
-    """The fields of an id, highest bits first."""
-    offset, found = layout.bits, []
-    for name, bits in layout.fields:
+def _bits(number: int, columns: Pairs, lowest: int = 0) -> Iterator[Document]:
+    """The fields ``columns`` of an id, highest bits first; the last one ends at bit ``lowest``."""
+    offset = lowest + sum(bits for _, bits in columns)
+    for name, bits in columns:
         offset -= bits
-        value = parts.id >> offset & (1 << bits) - 1
-        named = _worker_parts(layout, parts, offset) if name == "worker" else ()
+        value = number >> offset & (1 << bits) - 1
         if bits:
-            found.append(BitField(name, bits, offset, value, named))
-    return tuple(found)
+            digits = f"{value:0{bits}b}"
+            yield {"name": name, "bits": bits, "offset": offset, "value": value, "digits": digits}
 
 
-def _worker_parts(layout: BitLayout, parts: IdParts, offset: int) -> tuple[BitField, ...]:
-    offset += sum(bits for _, bits in layout.worker_parts)
-    found = []
-    for name, bits in layout.worker_parts:
-        offset -= bits
-        if bits:
-            found.append(BitField(name, bits, offset, parts.worker_parts[name]))
-    return tuple(found)
+def _fields(layout: BitLayout, number: int) -> list[Document]:
+    """The fields of an id, and the named parts of its worker id."""
+    fields = list(_bits(number, layout.fields))
+    for field in fields:
+        if field["name"] == "worker":
+            field["parts"] = list(_bits(number, layout.worker_parts, field["offset"]))
+    return fields
 
 
 # --- as JSON ----------------------------------------------------------------------------
@@ -230,7 +199,7 @@ def parts_document(parts: IdParts) -> dict[str, Any]:
     """The parts of an id for JSON: the id as text, its time in ISO 8601 and in ms."""
     return {
         "id": str(parts.id),
-        "time": _text(parts.created),
+        "time": utc_text(parts.created),
         "time_ms": (parts.created - _UNIX) // timedelta(milliseconds=1),
         "worker": parts.worker,
         "worker_parts": dict(parts.worker_parts),
@@ -245,9 +214,10 @@ def layout_document(layout: BitLayout) -> Mapping[str, Any]:
         "name": layout.name,
         "bits": dict(layout.fields),
         "tick_ms": layout.tick_us / 1000,
-        "epoch": _text(moment(layout.epoch_us)),
+        "epoch": utc_text(moment(layout.epoch_us)),
     }
 
 
-def _text(when: datetime) -> str:
-    return when.isoformat().replace("+00:00", "Z")
+def utc_text(when: datetime) -> str:
+    """A time in ISO 8601, UTC; a naive one is of the project's time zone."""
+    return aware_moment(when).astimezone(UTC).isoformat().replace("+00:00", "Z")

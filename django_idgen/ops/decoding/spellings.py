@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from django.apps import apps
-from django.utils.translation import gettext as _
 
 from ...core.encoding import ALPHABETS, LONGEST_TEXT, WHOLE_NUMBERS, TextForm
 from ...core.errors import ConfigurationError, InvalidId
@@ -21,9 +20,6 @@ from ...fields.base import GeneratedOnSave
 
 FORMS = tuple(ALPHABETS)
 
-_GROUPED = re.compile(
-    r"[1-9][0-9]{0,2}(?P<by>[-_ ,.'’\u00a0\u2009\u202f])(?:[0-9]{2,3}(?P=by))*[0-9]{3}", re.ASCII
-)
 _FRACTION = re.compile(r"[-+−]?(?:[0-9]+(?:[.,][0-9]+)?|[.,][0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)
 _LETTERED = tuple(TextForm(alphabet) for alphabet in ALPHABETS if alphabet != "decimal")
 
@@ -41,15 +37,11 @@ class Spelling:
     form: str
     """One of :data:`FORMS`."""
     prefix: str
+    """It names the fields, and the id belongs to no other."""
     why: str
     """For people."""
     fields: tuple[GeneratedOnSave, ...] = ()
     """The fields of installed models with this form; none for plain digits."""
-
-    @property
-    def is_named(self) -> bool:
-        """Whether a prefix names the fields: then the id belongs to no other."""
-        return bool(self.prefix)
 
 
 def spellings(given: object, *, form: str | None = None) -> list[Spelling]:
@@ -64,7 +56,7 @@ def spellings(given: object, *, form: str | None = None) -> list[Spelling]:
     if isinstance(given, int):
         if not 1 <= given <= MAX_ID:
             raise InvalidId(given, "ids are 1 to 2**63 - 1")
-        return [Spelling(given, str(given), "decimal", "", _("a whole number"))]
+        return [Spelling(given, str(given), "decimal", "", "a whole number")]
     text, known = given.strip(), _forms()
     if not text:
         raise InvalidId(given, "it is empty")
@@ -75,7 +67,7 @@ def spellings(given: object, *, form: str | None = None) -> list[Spelling]:
     ]
     if not found:
         raise InvalidId(given, _reason(text, form, known))
-    return sorted(found, key=lambda each: (not each.is_named, not each.fields))
+    return sorted(found, key=lambda each: (not each.prefix, not each.fields))
 
 
 def _forms() -> _Known:
@@ -89,12 +81,8 @@ def _forms() -> _Known:
 
 
 def _decimal(text: str) -> Iterator[Spelling]:
-    digits, why = text, _("decimal digits")
-    if grouped := _GROUPED.fullmatch(text):
-        digits = text.replace(grouped["by"], "")
-        why = _("decimal digits, grouped by “%(separator)s”") % {"separator": grouped["by"]}
-    elif text[0] == "0":
-        digits, why = text.lstrip("0"), _("decimal digits, filled up with zeros")
+    digits = text.lstrip("0")
+    why = "decimal digits" if digits == text else "decimal digits, filled up with zeros"
     if _is_digits(digits) and len(digits) <= len(str(MAX_ID)) and int(digits) <= MAX_ID:
         yield Spelling(int(digits), text, "decimal", "", why)
 
@@ -112,24 +100,20 @@ def _lettered(text: str, known: _Known) -> Iterator[Spelling]:
 
 
 def _why(text_form: TextForm, fields: _Fields) -> str:
-    values: dict[str, object] = {
-        "count": text_form.width,
-        "form": text_form.alphabet,
-        "prefix": text_form.prefix,
-        "fields": ", ".join(map(str, fields)),
-    }
+    form, named = text_form.alphabet, ", ".join(map(str, fields))
     if text_form.prefix:
-        return _("%(form)s after “%(prefix)s”, the prefix of %(fields)s") % values
+        return f"{form} after “{text_form.prefix}”, the prefix of {named}"
+    digits = f"{text_form.width} digits of {form}"
     if fields:
-        return _("%(count)d digits of %(form)s, as %(fields)s writes its ids") % values
-    return _("%(count)d digits of %(form)s, a form that no field of this project uses") % values
+        return f"{digits}, as {named} writes its ids"
+    return f"{digits}, a form that no field of this project uses"
 
 
 # --- a text that is not an id -------------------------------------------------------------------
 
 
 def _reason(text: str, form: str | None, known: _Known) -> str:
-    if _GROUPED.fullmatch(text) or _FRACTION.fullmatch(text):
+    if _FRACTION.fullmatch(text):
         return WHOLE_NUMBERS
     named = _reason_of_prefix(text, known)
     if named and form is None:

@@ -1,58 +1,72 @@
-"""What ``manage.py idgen_doctor`` examines, one examination a module, and what it can fix."""
+"""What ``manage.py idgen_doctor`` examines, and what it can fix.
+
+Examinations that only read are system checks, too: ``manage.py check --deploy --database ALIAS``
+runs them. They make no table, file or row, and none raises.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-from . import (
-    clocks,
-    columns,
-    databases,
-    exhaustion,
-    future,
-    marks,
-    namespaces,
-    native,
-    redis_servers,
-    services,
-    sqlite_files,
-    tables,
-    tags,
-    upkeep,
-    workers,
-)
-from .findings import Diagnosis, Finding, Unexamined
+from django.core.checks import CheckMessage
+
+from ...core.clock import SYSTEM_CLOCK
+from ...settings.config import SettingsError, read_settings
+from . import databases, future, marks, namespaces, servers, tables, tags, workers
+from .findings import Diagnosis, Finding, not_examined
 from .project import Project, attempt
 
-EXAMINATIONS: Mapping[str, Callable[[Project], Iterator[Finding | Unexamined]]] = {
-    "tables": tables.examine,
+CHECKS: Mapping[str, Callable[[Project], Iterator[CheckMessage]]] = {
+    "tables": tables.examine_tables,
+    "columns": tables.examine_columns,
+    "native": tables.examine_sequences,
+    "exhaustion": databases.examine_exhaustion,
+    "databases": databases.examine_databases,
+    "sqlite": databases.examine_files,
+    "workers": workers.examine_workers,
+    "clocks": workers.examine_clocks,
+    "redis": servers.examine_redis,
+    "services": servers.examine_services,
+    "upkeep": servers.examine_upkeep,
+}
+"""The examinations that only read."""
+EXAMINATIONS: Mapping[str, Callable[[Project], Iterator[Finding | CheckMessage]]] = {
     "settings": namespaces.examine,
     "tags": tags.examine,
     "future": future.examine,
     "marks": marks.examine,
-    "native": native.examine,
-    "columns": columns.examine,
-    "workers": workers.examine,
-    "clocks": clocks.examine,
-    "exhaustion": exhaustion.examine,
-    "databases": databases.examine,
-    "redis": redis_servers.examine,
-    "services": services.examine,
-    "sqlite": sqlite_files.examine,
-    "upkeep": upkeep.examine,
+    **CHECKS,
 }
 """By the name that ``--only`` takes, in the order in which they run."""
 
 
+def check(aliases: Sequence[str]) -> list[CheckMessage]:
+    """What the examinations that only read find in the databases ``aliases``, and elsewhere."""
+    try:
+        project = Project(read_settings(), databases=aliases)
+    except SettingsError:
+        return []  # E001 reports it
+    found = [*_unreachable(project)]
+    for name, examine in CHECKS.items():
+        found += attempt(f"examination {name!r}", examine(project))
+    return found
+
+
 def diagnose(project: Project, only: Collection[str] = ()) -> Diagnosis:
     """Run all examinations, or ``only`` some. A failing one does not stop the others."""
-    diagnosis = Diagnosis()
-    for alias in project.databases:
-        if error := project.connection_error(alias):
-            diagnosis.add("databases", Unexamined(f"database {alias!r}", error))
-    for name, examine in EXAMINATIONS.items():
-        if not only or name in only:
-            for found in attempt("all of it", examine(project)):
-                diagnosis.add(name, found)
+    diagnosis = Diagnosis(project.assurances)
+    chosen = [(name, each) for name, each in EXAMINATIONS.items() if not only or name in only]
+    for name, examine in [("databases", _unreachable), *chosen]:
+        began = SYSTEM_CLOCK.stopwatch()
+        for found in attempt("all of it", examine(project)):
+            diagnosis.add(name, found)
+        taken = SYSTEM_CLOCK.stopwatch() - began
+        diagnosis.seconds[name] = diagnosis.seconds.get(name, 0.0) + taken
     diagnosis.findings.sort(key=lambda finding: -finding.severity)
     return diagnosis
+
+
+def _unreachable(project: Project) -> Iterator[CheckMessage]:
+    for alias in project.databases:
+        if error := project.connection_error(alias):
+            yield not_examined(f"database {alias!r}", error)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from django.core.checks import CheckMessage
+
 from ...core.errors import InvalidId
 from ...core.store import StoredBook
 from ...core.stored import Stored, Successor
 from ...settings.config import GeneratorSettings
-from .findings import Finding, Fix, Severity, Unexamined
+from .findings import Finding, Fix, Severity
 from .move import difference, moment_of
 from .project import IdColumn, Project, attempt
 
@@ -17,7 +19,7 @@ PLAUSIBLE_US = 24 * 3_600_000_000
 """The fix opens a generation at most so far ahead. A row further ahead is a separate fault."""
 
 
-def examine(project: Project) -> Iterator[Finding | Unexamined]:
+def examine(project: Project) -> Iterator[Finding | CheckMessage]:
     """A finding for each column whose highest id lies past the time, or past all marks."""
     for column in project.snowflake_columns(project.reachable()):
         entry = project.settings.generators.get(column.field.generator)
@@ -26,8 +28,7 @@ def examine(project: Project) -> Iterator[Finding | Unexamined]:
 
 
 def _of_column(project: Project, entry: GeneratorSettings, column: IdColumn) -> Iterator[Finding]:
-    with project.reading(column.alias):
-        top = column.highest()  # before the marks, which then cover it
+    top = column.highest()  # before the marks, which then cover it
     if top is None:
         return
     try:
@@ -45,13 +46,11 @@ def _of_column(project: Project, entry: GeneratorSettings, column: IdColumn) -> 
         return
     book = _book_of(project, entry, parts.worker)
     stored = book.read() if book and book.key[0] != "static" else None
-    if book and stored:
-        if difference(book, stored):
-            return  # the examination "settings" reports it
-        if parts.tick >= stored.highest:
-            yield _past_marks(project, entry, column, top, parts.tick, book)
-            return
-    yield from _ahead_of_time(project, entry, column, parts.tick, is_marked=stored is not None)
+    if not (book and stored):
+        yield from _ahead_of_time(project, entry, column, parts.tick)
+    # Where the settings differ, the examination "settings" reports it.
+    elif parts.tick >= stored.highest and not difference(book, stored):
+        yield _past_marks(project, entry, column, top, parts.tick, book)
 
 
 def _book_of(project: Project, entry: GeneratorSettings, worker: int) -> StoredBook | None:
@@ -94,28 +93,23 @@ def _past_marks(
 
 
 def _ahead_of_time(
-    project: Project, entry: GeneratorSettings, column: IdColumn, tick: int, *, is_marked: bool
+    project: Project, entry: GeneratorSettings, column: IdColumn, tick: int
 ) -> Iterator[Finding]:
     layout = entry.layout
     ahead = (layout.epoch_us + tick * layout.tick_us - project.now_us()) / 1e6
     reach = entry.backend.load().reach(layout, entry.backend.options)
     if ahead > entry.window + entry.skew_limit + reach:
         yield Finding(
-            Severity.INFO if is_marked else Severity.WARNING,
+            Severity.WARNING,
             str(column),
             f"Its latest ids are stamped {ahead:.0f} s ahead of the time.",
-            "That is normal after a loss of marks, or a skip, and passes."
-            if is_marked
-            else "This project can't see what was lent.",
-            ""
-            if is_marked
-            else "Find out whether a clock is wrong, or another program makes ids there.",
+            "This project can't see what was lent.",
+            "Find out whether a clock is wrong, or another program makes ids there.",
         )
 
 
 def _go_past(project: Project, entry: GeneratorSettings, column: IdColumn) -> str:
-    with project.reading(column.alias):
-        top = column.highest()
+    top = column.highest()
     if top is None:
         return "the row is gone"
     parts = entry.layout.unpack(top)

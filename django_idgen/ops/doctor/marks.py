@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+from django.core.checks import CheckMessage
+
 from ...core.errors import SegmentUnavailable
 from ...core.store import StoredBook
 from ...core.stored import Stored, Successor
@@ -20,7 +22,7 @@ from ...models import LeafAlloc
 from ...process.tags import find_tag, next_free_id, source_behind_pool
 from ...settings.config import GeneratorSettings
 from ..tags.edits import clear_tag, edit_rows
-from .findings import OTHERS_STOPPED, TRUST_TABLES, Finding, Fix, Severity, Unexamined
+from .findings import OTHERS_STOPPED, TRUST_TABLES, Finding, Fix, Severity
 from .move import Found, difference, ids_in_tables, moment_of
 from .project import IdColumn, Project, attempt
 from .tags import columns_by_tag
@@ -35,7 +37,7 @@ LOST_FETCHES = 50
 """A lowered mark stays so many of the largest steps above the highest id."""
 
 
-def examine(project: Project) -> Iterator[Finding | Unexamined]:
+def examine(project: Project) -> Iterator[Finding | CheckMessage]:
     """A finding for each namespace and tag whose mark lies absurdly far ahead."""
     for entry in project.generators:
         yield from attempt(f"generator {entry.alias!r}", _of_generator(project, entry))
@@ -138,7 +140,7 @@ def _of_tag(project: Project, tag: str, columns: Sequence[IdColumn]) -> Iterator
     mark = next_free_id(tag)
     if mark <= FAR or find_tag(tag) is None:
         return
-    top = _top(project, columns)
+    top = _top(columns)
     target = _tag_target(tag, top)
     if mark - max(target, 1) <= FAR:
         return
@@ -158,16 +160,12 @@ def _of_tag(project: Project, tag: str, columns: Sequence[IdColumn]) -> Iterator
             "and no id above the tables' highest exists elsewhere (logs, queues, other services: "
             "this command can't check them)."
         ),
-        None if why_not else Fix(does, partial(_lower_tag, project, tag, columns), BOTH),
+        None if why_not else Fix(does, partial(_lower_tag, tag, columns), BOTH),
     )
 
 
-def _top(project: Project, columns: Sequence[IdColumn]) -> int:
-    tops = []
-    for column in columns:
-        with project.reading(column.alias):
-            tops.append(column.highest() or 0)
-    return max(tops, default=0)
+def _top(columns: Sequence[IdColumn]) -> int:
+    return max((column.highest() or 0 for column in columns), default=0)
 
 
 def _tag_target(tag: str, top: int) -> int:
@@ -176,9 +174,9 @@ def _tag_target(tag: str, top: int) -> int:
     return top + 1 + LOST_FETCHES * longest
 
 
-def _lower_tag(project: Project, tag: str, columns: Sequence[IdColumn]) -> str:
+def _lower_tag(tag: str, columns: Sequence[IdColumn]) -> str:
     clear_tag(tag)
-    target = _tag_target(tag, _top(project, columns))
+    target = _tag_target(tag, _top(columns))
     for alias in source_behind_pool().route(tag):
         rows = rows_of(LeafAlloc, alias).filter(pk=tag, max_id__gt=target)
         edit_rows(alias, partial(rows.update, max_id=target, measured_at=None))

@@ -35,6 +35,7 @@ from ...core.stored import (
     first_tick,
     highest_id,
     in_ticks,
+    latest_eras,
     layout_of,
     lowest_id,
 )
@@ -77,11 +78,19 @@ class Leftover:
 
 
 def _is_past(stored: Stored, ours: Stored | None) -> bool:
-    """Whether ``stored`` has lent past all that ``ours`` knows of."""
+    """Whether ``stored`` has lent past all that ``ours`` knows of its worker ids."""
     if ours is None:
         return True
-    known = [era for era in (*ours.eras, ours.era) if era.layout == stored.era.layout]
-    return all(era.until < stored.highest for era in known)
+    lent = stored.era
+    known = [
+        era
+        for era in (*ours.eras, ours.era)
+        if era.layout == lent.layout
+        and not era.closes
+        and era.workers.start <= lent.workers.start
+        and lent.workers.stop <= era.workers.stop
+    ]
+    return all(era.until < lent.until for era in known)
 
 
 def is_closed(stored: Stored) -> bool:
@@ -176,8 +185,7 @@ def ids_in_tables(project: Project, generator: str) -> Found:
     values: list[int] = []
     for column in project.snowflake_columns(project.all_reachable()):
         if column.field.generator == generator:
-            with project.reading(column.alias):
-                values += [each for each in (column.lowest(), column.highest()) if each is not None]
+            values += [each for each in (column.lowest(), column.highest()) if each is not None]
     return Found(
         min(values, default=None), max(values, default=None), tuple(project.all_unreachable())
     )
@@ -196,7 +204,8 @@ def fence_of(
 
     Raises :class:`MoveRefused`.
     """
-    eras = [era for era in eras if era.until > 0]
+    # What closes the past says nothing of leases: these have begun past its end at the time.
+    eras = [era for era in eras if era.until > 0 and not era.closes]
     tick = first_tick(layout, workers, eras)
     if all(era.layout.fingerprint() == layout.fingerprint() for era in eras):
         if tick is None:
@@ -267,61 +276,38 @@ def elsewhere(project: Project, entry: GeneratorSettings) -> list[Leftover]:
 
 
 class Move:
-    """What has to be done about the ``book`` of ``entry``, and doing it."""
+    """What has to be done about the ``book`` of ``entry``, as it is now, and doing it."""
 
     def __init__(self, project: Project, entry: GeneratorSettings, book: StoredBook) -> None:
         self.project = project
         self.entry = entry
         self.book = book
+        self.stored = book.read()
+        self.difference = difference(book, self.stored) if self.stored else ""
+        """The first setting that differs from those that the book was opened with."""
+        ours = [each for each in _leftovers(project, entry) if each.is_ours]
+        self.leftovers = [each for each in ours if not each.is_closed]
+        """Open books of this project that today's settings don't lend from."""
+        self.unknown = [each for each in ours if each.is_closed and self._is_unknown(each)]
+        """Closed books that have lent past all that today's book knows of."""
         self._found: Found | None = None
 
-    # --- looking --------------------------------------------------------------
-
-    def difference(self) -> str:
-        """The first setting that differs from those that the book was opened with."""
-        stored = self.book.read()
-        return difference(self.book, stored) if stored else ""
-
-    def leftovers(self) -> list[StoredBook]:
-        """Open books of this project that today's settings don't lend from."""
-        return [
-            leftover.book
-            for leftover in _leftovers(self.project, self.entry)
-            if leftover.is_ours and not leftover.is_closed
-        ]
-
-    def unknown(self) -> list[Leftover]:
-        """Closed books that have lent past all that today's book knows of.
-
-        Those that the operator names; for the worker ids of a host, all.
-        """
-        ours = self.book.read()
-        return [
-            each
-            for each in _leftovers(self.project, self.entry)
-            if each.is_closed
-            and (each.alias in self.project.moved_from or self._concerns_host(each))
-            and _is_past(each.stored, ours)
-        ]
+    def _is_unknown(self, closed: Leftover) -> bool:
+        named = closed.alias in self.project.moved_from or self._concerns_host(closed)
+        return named and _is_past(closed.stored, self.stored)
 
     def _concerns_host(self, closed: Leftover) -> bool:
         """Whether the worker ids are static, and this host may have to begin past ``closed``."""
-        if not self._is_static:
-            return False
         # The files of a host remember no other layout.
         alike = closed.stored.era.layout.fingerprint() == self.entry.layout.fingerprint()
-        is_new = self.book.read() is None
-        return closed.until_us > self.project.now_us() - RECENT_US and (alike or is_new)
-
-    def not_entered(self) -> bool:
-        """Whether the registry outside of the database still has other settings."""
-        return self.book.read() is not None and not self.book.entered()
+        is_recent = closed.until_us > self.project.now_us() - RECENT_US
+        return self._is_static and is_recent and (alike or self.stored is None)
 
     @property
     def needs_a_stop(self) -> bool:
         """Whether all processes must be stopped, since one transaction is not enough."""
         # The marks of static worker ids are files of each host.
-        return (self._is_static and bool(self.difference())) or bool(self.leftovers())
+        return (self._is_static and bool(self.difference)) or bool(self.leftovers)
 
     @property
     def _is_static(self) -> bool:
@@ -329,25 +315,22 @@ class Move:
 
     def preview(self) -> int:
         """The tick at which the book would begin now. Raises :class:`MoveRefused`."""
-        self._check_successor()
-        others, now_us = self._old_eras(), self.project.now_us()
-        return self._fence(self.book.namespace, _eras(self.book.read(), others), now_us)
-
-    def _check_successor(self) -> None:
-        """Refuse to open a closed book whose successor is nowhere to be seen."""
-        stored = self.book.read()
-        shown = self.leftovers() or self.unknown()
+        stored, shown = self.stored, self.leftovers or self.unknown
         if stored and is_closed(stored) and not shown:
             raise MoveRefused(
                 "It was moved to a registry that can't be seen from here. If that is a database, "
                 "add it to DATABASES, and run the doctor with --moved-from ALIAS. If it is "
                 f"StaticLeases: {WAY_BACK}"
             )
+        space, now_us = self.book.namespace, self.project.now_us()
+        return self._fence(space, _eras(stored, self._old_eras()), now_us)
 
     def _old_eras(self) -> list[Era]:
-        old = [*self.leftovers(), *([self.book] if self.difference() else [])]
-        eras = [stored.era for book in old if (stored := book.read()) is not None]
-        return eras + [each.stored.era for each in self.unknown()]
+        found = [each.stored for each in (*self.leftovers, *self.unknown)]
+        if self.stored and self.difference:
+            found.append(self.stored)
+        # With what they had lent before, and what was claimed, as of worker ids that are not lent.
+        return [era for stored in found for era in (*stored.eras, stored.era)]
 
     def _fence(self, space: Namespace, eras: list[Era], now_us: int) -> int:
         if self._found is None:
@@ -361,29 +344,24 @@ class Move:
             trust_tables=TRUST_TABLES in self.project.assurances,
         )
 
-    # --- doing ----------------------------------------------------------------
-
     def run(self) -> list[str]:
-        """Do it, and return what was done, a line a book. May be repeated.
+        """Do it, and return what was done, a line a book. A new one goes on after a failure.
 
         Raises :class:`MoveRefused` before it changes anything for good, and what the books raise.
         """
-        self._found = None
         self.preview()
-        others, leftovers = self._old_eras(), self.leftovers()
-        book, stored = self.book, self.book.read()
-        done = []
-        if leftovers or self.unknown() or stored is None or difference(book, stored):
-            stored = book.rewrite(partial(self._opened, book.namespace, others))
+        book, done = self.book, []
+        if self.leftovers or self.unknown or self.difference or not self.stored:
+            stored = book.rewrite(partial(self._opened, book.namespace, self._old_eras()))
             when = moment_of(book.namespace, stored.fence)
             done.append(
                 f"{book.place}: generation {stored.generation}, from tick {stored.fence} on "
                 f"({when})"
             )
-        for leftover in leftovers:
-            leftover.rewrite(_closed)
-            done.append(f"{leftover.place}: closed")
-        if self.not_entered():
+        for leftover in self.leftovers:
+            leftover.book.rewrite(_closed)
+            done.append(f"{leftover.book.place}: closed")
+        if not book.entered():
             book.enter()
             done.append(f"{book.place}: starts anew with these settings")
         return done
@@ -401,7 +379,7 @@ class Move:
             fence=self._fence(space, eras, now_us),
             longest=max(space.reach_ticks, longest),
             workers=space.workers,
-            eras=_latest(eras),
+            eras=latest_eras(eras),
             moved=any(
                 stored.fingerprint.get(key) != space.fingerprint.get(key)
                 for key in ("fields", "tick_us", "epoch_us")
@@ -438,13 +416,3 @@ def _eras(stored: Stored | None, others: list[Era]) -> list[Era]:
     if stored is None:
         return others
     return [*stored.eras, *others, *([stored.era] if stored.fingerprint else [])]
-
-
-def _latest(eras: Iterable[Era]) -> tuple[Era, ...]:
-    """One era for each layout and range of worker ids, with the latest end."""
-    latest: dict[tuple[object, range], Era] = {}
-    for era in eras:
-        known = latest.get((era.layout, era.workers))
-        if era.until > 0 and (known is None or known.until < era.until):
-            latest[era.layout, era.workers] = era
-    return tuple(latest.values())

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...checks import check_settings
+from django.core.checks import CheckMessage, run_checks
+
 from ...core.clock import moment
-from ...core.errors import IdgenError, one_line
 from ...core.store import StoredBook
-from .findings import OTHERS_STOPPED, Finding, Fix, Severity, Unexamined
+from ...settings.config import GeneratorSettings
+from .findings import OTHERS_STOPPED, Finding, Fix, Severity
 from .move import RECENT_US, Leftover, Move, MoveRefused, elsewhere, moment_of
-from .project import Project
+from .project import Project, attempt
 
 _WHY = "Processes with today's settings are refused: their ids could repeat the old ones."
 _WHY_UNNOTICED = (
@@ -19,64 +20,59 @@ _WHY_UNNOTICED = (
 )
 
 
-def examine(project: Project) -> Iterator[Finding | Unexamined]:
+def examine(project: Project) -> Iterator[Finding | CheckMessage]:
     """A finding for a setting that can't work, and for each namespace that has to move."""
-    for error in check_settings():
-        yield Finding(
-            Severity.ERROR,
-            "IDGEN",
-            error.msg,
-            "Processes can't give out ids with these settings.",
-            "Correct it, and run 'manage.py check'.",
-        )
+    yield from run_checks(tags=["django_idgen"])
     seen: set[object] = set()
     for entry in project.generators:
         subject = f"generator {entry.alias!r}, namespace {entry.namespace!r}"
-        try:
-            book = project.book(entry)
-            if book:
-                if book.key in seen:
-                    continue  # another alias of the same namespace
-                seen.add(book.key)
-            for other in elsewhere(project, entry):
-                yield from _elsewhere(project, book, subject, other)
-            if book:
-                yield from _of_namespace(Move(project, entry, book), subject)
-        except IdgenError as error:
-            yield Unexamined(subject, one_line(error))
+        yield from attempt(subject, _of_namespace(project, entry, subject, seen))
 
 
-def _of_namespace(move: Move, subject: str) -> Iterator[Finding]:
-    difference = move.difference()
-    texts = [f"In {move.book.place} it was opened with {difference}."] if difference else []
-    texts += [
-        f"In {book.place} there is a record of {book.namespace.name!r}, which today's settings "
-        f"don't use."
-        for book in move.leftovers()
-    ]
-    texts += [
-        f"{each.book.place} has lent worker ids up to {moment(each.until_us):%Y-%m-%d %H:%M:%S} "
-        f"UTC, which the record of today's settings does not know."
-        for each in move.unknown()
-    ]
-    if texts:
-        why = _WHY if difference else _WHY_UNNOTICED
-        yield _finding(move, subject, " ".join(texts), why)
-    elif move.not_entered():
-        does = "Starts anew there, past what the database has lent."
-        yield Finding(
-            Severity.ERROR,
-            subject,
-            f"{move.book.place} still has the old settings.",
-            _WHY,
-            "Run it with --fix.",
-            _fix(move, does),
+def _of_namespace(
+    project: Project, entry: GeneratorSettings, subject: str, seen: set[object]
+) -> Iterator[Finding]:
+    book = project.book(entry)
+    if book and book.key in seen:
+        return  # another alias of the same namespace
+    for other in elsewhere(project, entry):
+        yield from _elsewhere(project, book, subject, other)
+    if book:
+        seen.add(book.key)
+        move = Move(project, entry, book)
+        if what := " ".join(_differences(move)):
+            yield _finding(move, subject, what, _WHY if move.difference else _WHY_UNNOTICED)
+        elif move.stored and not book.entered():
+            yield Finding(
+                Severity.ERROR,
+                subject,
+                f"{book.place} still has the old settings.",
+                _WHY,
+                "Run it with --fix.",
+                _fix(move, "Starts anew there, past what the database has lent."),
+            )
+
+
+def _differences(move: Move) -> Iterator[str]:
+    if move.difference:
+        yield f"In {move.book.place} it was opened with {move.difference}."
+    for each in move.leftovers:
+        yield (
+            f"In {each.book.place} there is a record of {each.book.namespace.name!r}, which "
+            f"today's settings don't use."
+        )
+    for each in move.unknown:
+        until = f"{moment(each.until_us):%Y-%m-%d %H:%M:%S} UTC"
+        yield (
+            f"{each.book.place} has lent worker ids up to {until}, which the record of today's "
+            f"settings does not know."
         )
 
 
 def _fix(move: Move, does: str, *needs: str) -> Fix:
     def apply() -> str:
-        return "; ".join(move.run()) or "nothing was left to do"
+        now = Move(move.project, move.entry, move.book)
+        return "; ".join(now.run()) or "nothing was left to do"
 
     return Fix(does, apply, frozenset(needs))
 

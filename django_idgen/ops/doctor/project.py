@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from django.apps import apps
+from django.core.checks import CheckMessage
 from django.db import DataError, connections, router, transaction
 from django.db import Error as AnyDatabaseError
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -20,14 +20,22 @@ from ...core.store import StoredBook
 from ...db.connection import Place, home_connection, is_there, own_connection, place_of
 from ...db.rows import read_aggregate
 from ...db.sqlite import database_of, file_beside
-from ...db.tables import has_table, missing_columns, our_tables, table_names, table_of
+from ...db.tables import (
+    MODELS,
+    has_table,
+    missing_columns,
+    our_tables,
+    table_names,
+    table_of,
+)
 from ...fields import SegmentSource, SnowflakeSource
 from ...process.maps import registries
 from ...settings.config import GeneratorSettings, IdgenSettings
-from .findings import Finding, Unexamined
+from .findings import Finding, not_examined
 
+T = TypeVar("T", bound=Finding | CheckMessage)
 FAILURES = (IdgenError, AnyDatabaseError, OSError)
-"""What can stop an examination or a fix."""
+"""What can stop a fix."""
 PATIENCE = 15.0
 """Seconds to wait for a database that does not answer."""
 
@@ -60,7 +68,7 @@ class Project:
         self.now_us = now_us
         self._errors: dict[str, str] = {}
         self._tables: dict[str, frozenset[str]] = {}
-        self._lacking: dict[tuple[str, str], list[str]] = {}
+        self._lacking: dict[str, list[str]] = {}
 
     # --- databases ------------------------------------------------------------
 
@@ -82,24 +90,25 @@ class Project:
     def connection_error(self, alias: str) -> str:
         """Why the database does not answer; empty if it does."""
         if alias not in self._errors:
+            self._tables[alias], self._lacking[alias], self._errors[alias] = frozenset(), [], ""
             try:
-                self._read_tables(alias)
-                self._errors[alias] = ""
-            except FAILURES as error:
+                self._look_into(alias)
+            except Exception as error:  # noqa: BLE001 - an engine may raise anything
                 self._errors[alias] = one_line(error)
         return self._errors[alias]
 
-    def _read_tables(self, alias: str) -> None:
+    def _look_into(self, alias: str) -> None:
         database = database_of(alias)
         if database is not None and not database.exists():
-            self._tables[alias] = frozenset()  # a connection would create the file
-            return
+            return  # a connection would create the file
         if place_of(alias) is Place.SERVER and (database is None or file_beside(database).exists()):
             # On a connection that gives up in time, whatever timeout the project has set.
             own_connection(alias).run(_ping, timeout=PATIENCE)
         found = set(table_names(connections[alias]))
         if is_there(alias):
-            found |= set(our_tables(home_connection(alias)))
+            home = home_connection(alias)
+            found |= set(our_tables(home))
+            self._lacking[alias] = missing_columns(home)
         self._tables[alias] = frozenset(found)
 
     def tables(self, alias: str) -> frozenset[str]:
@@ -119,19 +128,11 @@ class Project:
         # Without any table the database may be a file that a connection would create.
         return table in known or (bool(known) and has_table(connections[alias], table))
 
-    def missing(self, alias: str, model: str) -> list[str]:
-        """``table.column`` of each column that the table of ``model`` lacks."""
-        key = alias, model
-        if key not in self._lacking:
-            exists = table_of(model) in self.tables(alias)
-            self._lacking[key] = missing_columns(home_connection(alias), [model]) if exists else []
-        return self._lacking[key]
-
-    @contextmanager
-    def reading(self, alias: str) -> Iterator[BaseDatabaseWrapper]:
-        """The thread's connection; a failing statement does not break a surrounding transaction."""
-        with transaction.atomic(using=alias):
-            yield connections[alias]
+    def missing(self, alias: str, *models: str) -> list[str]:
+        """``table.column`` of each column that our tables lack, or those of ``models``."""
+        tables = [table_of(name) for name in models or MODELS]
+        lacking = self._lacking.get(alias, [])
+        return [column for column in lacking if column.rpartition(".")[0] in tables]
 
     # --- generators -----------------------------------------------------------
 
@@ -191,7 +192,9 @@ class IdColumn:
     def _aggregate(self, aggregate: Any, rows: Any = None) -> int | None:
         rows = self._rows() if rows is None else rows
         try:
-            found = read_aggregate(rows, aggregate(self.field.attname))
+            # A failing statement does not break the caller's transaction.
+            with transaction.atomic(using=self.alias):
+                found = read_aggregate(rows, aggregate(self.field.attname))
             return None if found is None else int(found)
         except (ValueError, TypeError, OverflowError) as error:
             # The model says bigint, but the table has text or money.
@@ -201,12 +204,12 @@ class IdColumn:
         return QuerySet(self.field.model, using=self.alias)
 
 
-def attempt(subject: str, found: Iterable[Finding | Unexamined]) -> Iterator[Finding | Unexamined]:
+def attempt(subject: str, found: Iterable[T]) -> Iterator[T | CheckMessage]:
     """Yield what an examination finds about ``subject``, and the error that stops it, if any."""
     try:
         yield from found
-    except FAILURES as error:
-        yield Unexamined(subject, one_line(error))
+    except Exception as error:  # noqa: BLE001 - a check never raises
+        yield not_examined(subject, error)
 
 
 def _ping(connection: BaseDatabaseWrapper) -> None:

@@ -24,7 +24,7 @@ from ...models import Installation, LeafAlloc, NamespaceRecord
 from ...process.tags import is_row_of, next_free_id, source_of_tags, tag_databases
 from ...settings.config import GeneratorSettings
 from ..native import renew_native
-from ..tags.edits import clear_tag, edit_rows, skip_tag
+from ..tags.edits import clear_tag, edit_rows, plan_skip, skip_tag
 from ..tags.outlook import outlook
 from .move import WAY_BACK, difference, is_closed, moment_of, reopened
 from .project import Project
@@ -77,7 +77,7 @@ class TagSkip:
         """What it will do, for people."""
         if not self.skips:
             return f"tag {self.tag!r}: stays at {self.before}"
-        lost = f"{self.after - self.before} ids are skipped"
+        lost = f"{plan_skip(self.tag, most=MAX_ID, to=self.after).lost} ids are skipped"
         pooled = outlook(self.tag).pooled
         if pooled:
             lost += f", and the pool loses its {pooled}"

@@ -8,13 +8,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
+from django.core.checks import CheckMessage
+
 from ...core.errors import SegmentUnavailable
 from ...core.segment import MAX_ID, Shard
 from ...db.rows import read_first, read_values, rows_of
 from ...models import Installation, LeafAlloc
 from ...process.tags import find_tag, next_free_id, source_behind_pool, source_of_tags
 from ..tags.edits import clear_tag, raise_tag
-from .findings import OTHERS_STOPPED, Finding, Fix, Severity, Unexamined
+from .findings import OTHERS_STOPPED, Finding, Fix, Severity
 from .project import IdColumn, Project, attempt
 
 ATTEMPTS = 5
@@ -23,7 +25,7 @@ SAFETY = 2
 """A factor on the measured rate, which the real one may have exceeded."""
 
 
-def examine(project: Project) -> Iterator[Finding | Unexamined]:
+def examine(project: Project) -> Iterator[Finding | CheckMessage]:
     """A finding for each tag that would give out ids of its tables, or of an earlier database."""
     source = source_behind_pool()
     if not source.keeps_rows:
@@ -50,13 +52,12 @@ def highest_taken(
     project: Project, tag: str, columns: Sequence[IdColumn]
 ) -> tuple[int, IdColumn] | None:
     """The highest id in ``columns`` that the tag would still give out; None if there is none."""
-    found = []
-    for shard, mark in _marks(project, tag):
-        for column in columns:
-            with project.reading(column.alias):
-                top = column.highest_of(shard, mark)
-            if top is not None:
-                found.append((top, column))
+    found = [
+        (top, column)
+        for shard, mark in _marks(project, tag)
+        for column in columns
+        if (top := column.highest_of(shard, mark)) is not None
+    ]
     return max(found, key=lambda each: each[0], default=None)
 
 

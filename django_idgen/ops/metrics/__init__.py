@@ -7,14 +7,13 @@
 
 With ``IDGEN["METRICS"]`` (``{}`` is enough) every process counts from its start. Without it, a
 process counts once its :data:`view` was called, or it has called :func:`start`. Giving out an id
-costs nothing more.
+costs nothing more: see :mod:`.process`.
 
 A single process also has its figures in the default registry of prometheus_client, for
 django-prometheus' view, or ``prometheus_client.start_http_server()`` in a Celery worker. With
 several processes (gunicorn, prefork) set ``PROMETHEUS_MULTIPROC_DIR`` for all of them to a
-directory that is empty before they start, as that library requires. Each process then updates
-its files every ``every`` seconds and at its end. The view of any process shows the figures of
-all, and drops the gauges of killed ones.
+directory that is empty before they start, as that library requires. The view of any process shows
+the figures of all, as each one last wrote them, and drops the gauges of those that have ended.
 
 Every metric is in the tables of ``docs/monitoring.md``, and in :mod:`.definitions`.
 """

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from ...core.errors import IdgenError
 from ...settings.config import MetricsSettings
 from ..probes import Probes
 from ..status import status
-from .definitions import DERIVED, PREFIX, PROCESS, SHARED, Definition
-from .process import ProcessMetrics
+from .definitions import DERIVED, OF_A_LEASE, PREFIX, PROCESS, SHARED, Names
+from .process import Figures
 
 # After our modules, which explain what to do if it is missing.
-from prometheus_client.metrics_core import Metric  # isort: skip
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric  # isort: skip
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead  # isort: skip
 from prometheus_client.samples import Sample  # isort: skip
 
@@ -25,7 +25,7 @@ from prometheus_client.samples import Sample  # isort: skip
 logger = logging.getLogger("django_idgen")
 
 Document = dict[str, Any]
-Families = dict[str, Metric]
+Figure = tuple[str, Sequence[str], float | None]
 TAG_FIGURES = {
     "tag_max_id": "max_id",
     "tag_step": "step",
@@ -37,34 +37,74 @@ TAG_FIGURES = {
     "tag_pool_seconds": "pool_left",
 }
 """Metrics, and their names in a status."""
-OF_A_LEASE: Final = frozenset(
-    PREFIX + name for name in ("lease_seconds_left", "worker_id", "clock_offset_seconds")
-)
-"""Only meaningful for a process that holds a lease."""
-BUFFER_SECONDS: Final = DERIVED["segment_buffer_seconds"]
+
+
+def _families(names: Names) -> dict[str, GaugeMetricFamily]:
+    return {
+        name: GaugeMetricFamily(PREFIX + name, text, labels=labels)
+        for name, (text, labels) in names.items()
+    }
+
+
+# --- of processes ---------------------------------------------------------------------------
 
 
 class ProcessCollector:
     """The figures of this process, updated by each scrape. Thread-safe.
 
-    ``files``: those of all processes, from ``PROMETHEUS_MULTIPROC_DIR``.
+    ``files``: those of all processes, from ``PROMETHEUS_MULTIPROC_DIR``. Those of others are as
+    they were at their last look.
     """
 
-    def __init__(self, process: ProcessMetrics, *, files: bool = False) -> None:
-        self._process = process
+    def __init__(self, figures: Figures, *, files: bool = False) -> None:
+        self._figures = figures
         self._files = files
 
     def describe(self) -> list[Metric]:
-        return [_described(each) for each in (*PROCESS.values(), *DERIVED.values())]
+        ours = [family for metric in PROCESS for family in metric.describe()]
+        return [*ours, *_families(DERIVED).values()]
 
     def collect(self) -> Iterator[Metric]:
-        self._process.look()
-        if not self._files:
-            yield from _published(self._process.collect())
-            return
-        _remove_dead()
-        files: Any = MultiProcessCollector(None)  # type: ignore[no-untyped-call]
-        yield from _published(files.collect())
+        self._figures.look()
+        found: Iterable[Metric] = (family for metric in PROCESS for family in metric.collect())
+        if self._files:
+            _remove_dead()
+            every: Any = MultiProcessCollector(None)  # type: ignore[no-untyped-call]
+            found = [family for family in every.collect() if family.name.startswith(PREFIX)]
+        families = {family.name.removeprefix(PREFIX): family for family in found}
+        _drop_unwanted(families)
+        yield from families.values()
+        yield _buffer_seconds(families)
+
+
+def _drop_unwanted(families: dict[str, Metric]) -> None:
+    """Drop what is left of the lease of a process that holds none, and times of creation.
+
+    Of these, processes that write to files know nothing.
+    """
+    held = [s.labels for s in _samples(families, "lease_held") if s.value]
+    of_a_lease = {family.name for metric in OF_A_LEASE for family in metric.describe()}
+    for family in families.values():
+        family.samples = [
+            sample
+            for sample in family.samples
+            if not sample.name.endswith("_created")
+            and (family.name not in of_a_lease or sample.labels in held)
+        ]
+
+
+def _buffer_seconds(families: dict[str, Metric]) -> Metric:
+    rates = {s.labels["tag"]: s.value for s in _samples(families, "segment_issue_rate")}
+    family = _families(DERIVED)["segment_buffer_seconds"]
+    for sample in _samples(families, "segment_buffer_ids"):
+        if (rate := rates.get(sample.labels["tag"], 0.0)) > 0:
+            family.add_metric([sample.labels["tag"]], sample.value / rate)
+    return family
+
+
+def _samples(families: dict[str, Metric], name: str) -> Iterable[Sample]:
+    family = families.get(name)  # the files only have what was written
+    return () if family is None else family.samples
 
 
 def _remove_dead() -> None:
@@ -89,6 +129,9 @@ def _is_alive(pid: int) -> bool:
     return True
 
 
+# --- shared -----------------------------------------------------------------------------------
+
+
 class SharedCollector:
     """The figures that all processes share. Thread-safe."""
 
@@ -96,11 +139,17 @@ class SharedCollector:
         self._settings = settings
         self._probes = Probes()
 
-    def describe(self) -> list[Metric]:
-        return [_described(each) for each in SHARED.values()]
+    def describe(self) -> Iterable[Metric]:
+        return _families(SHARED).values()
 
     def collect(self) -> Iterable[Metric]:
-        families = {name: _described(each) for name, each in SHARED.items()}
+        families = _families(SHARED)
+        for name, labels, value in self._figures():
+            if value is not None:
+                families[name].add_metric(labels, float(value))
+        return families.values()
+
+    def _figures(self) -> Iterator[Figure]:
         try:
             found = status(
                 most_tags=self._settings.tags,
@@ -110,89 +159,33 @@ class SharedCollector:
             )
         except (IdgenError, ImportError) as error:
             logger.warning("The setting IDGEN is wrong, so there are no shared metrics: %s", error)
-            _add(families["up"], 0, "settings")
-        else:
-            for entry in found["generators"]:
-                _add_generator(families, entry)
-            for entry in found["tags"]:
-                _add_tags(families, entry)
-            _add_places(families, found)
-        return families.values()
+            yield "up", ["settings"], 0
+            return
+        for entry in found["generators"]:
+            yield from _of_generator(entry)
+        for entry in found["tags"]:
+            yield from _of_tags(entry)
+        for entry in found["databases"]:
+            yield "up", [f"database:{entry['alias']}"], entry["error"] is None
+        if (pool := found["pool"]) is not None:
+            yield "up", [f"redis:{pool['alias']}"], pool["error"] is None
+            yield "pool_memory_bytes", [pool["alias"]], pool["memory"]
 
 
-def _add_generator(families: Families, entry: Document) -> None:
+def _of_generator(entry: Document) -> Iterator[Figure]:
     alias = entry["alias"]
-    _add(families["generator_exhaustion_seconds"], entry["exhausted_in"], alias)
+    yield "generator_exhaustion_seconds", [alias], entry["exhausted_in"]
     if entry["seen"]:
-        _add(families["up"], entry["error"] is None, f"generator:{alias}")
+        yield "up", [f"generator:{alias}"], entry["error"] is None
     for state, count in (entry["workers"] or {}).items():
         if state != "total":
-            _add(families["worker_ids"], count, alias, state)
+            yield "worker_ids", [alias, state], count
 
 
-def _add_tags(families: Families, entry: Document) -> None:
+def _of_tags(entry: Document) -> Iterator[Figure]:
     database = entry["database"]
-    _add(families["up"], entry["error"] is None, f"tags:{database}")
-    _add(families["tags"], entry["total"], database)
+    yield "up", [f"tags:{database}"], entry["error"] is None
+    yield "tags", [database], entry["total"]
     for tag in entry["list"]:
         for metric, name in TAG_FIGURES.items():
-            _add(families[metric], tag[name], database, tag["tag"])
-
-
-def _add_places(families: Families, found: Document) -> None:
-    for entry in found["databases"]:
-        _add(families["up"], entry["error"] is None, f"database:{entry['alias']}")
-    pool = found["pool"]
-    if pool is not None:
-        _add(families["up"], pool["error"] is None, f"redis:{pool['alias']}")
-        _add(families["pool_memory_bytes"], pool["memory"], pool["alias"])
-
-
-def _add(family: Metric, value: float | None, *labels: str) -> None:
-    """Add a sample, unless its value is unknown."""
-    if value is not None:
-        names = SHARED[family.name.removeprefix("django_idgen_")].labels
-        family.add_sample(family.name, dict(zip(names, labels, strict=True)), float(value))
-
-
-# --- families of samples --------------------------------------------------------------------
-
-
-def _published(families: Iterable[Metric]) -> Iterator[Metric]:
-    """Our metrics among ``families``, and those derived from them."""
-    ours = {family.name: family for family in families if family.name.startswith(PREFIX)}
-    held = {_key(s.labels) for s in _samples(ours, "lease_held") if s.value}
-    for name, family in ours.items():
-        # Processes that write to files have no time when a counter began.
-        family.samples = [
-            sample
-            for sample in family.samples
-            if not sample.name.endswith("_created")
-            and (name not in OF_A_LEASE or _key(sample.labels) in held)
-        ]
-        yield family
-    yield _buffer_seconds(ours)
-
-
-def _buffer_seconds(families: dict[str, Metric]) -> Metric:
-    rates = {s.labels["tag"]: s.value for s in _samples(families, "segment_issue_rate")}
-    family = _described(BUFFER_SECONDS)
-    for sample in _samples(families, "segment_buffer_ids"):
-        rate = rates.get(sample.labels["tag"], 0.0)
-        if rate > 0:
-            family.add_sample(family.name, sample.labels, sample.value / rate)
-    return family
-
-
-def _described(definition: Definition) -> Metric:
-    """The family of a definition, without samples."""
-    return Metric(definition.name, definition.help, definition.kind)
-
-
-def _samples(families: dict[str, Metric], name: str) -> Iterable[Sample]:
-    family = families.get(PREFIX + name)
-    return () if family is None else family.samples
-
-
-def _key(labels: dict[str, str]) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted(labels.items()))
+            yield metric, [database, tag["tag"]], tag[name]

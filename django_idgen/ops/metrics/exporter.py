@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import logging
-import os
 import re
 import secrets
+import sys
 import threading
-from contextlib import suppress
 from functools import partial
-from typing import Any, Final
+from importlib import import_module
+from typing import Any
 
+from django.core.signals import request_finished
 from django.db import DatabaseError
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.cache import never_cache
@@ -19,93 +19,48 @@ from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_safe
 
 from ... import signals
-from ...core.clock import SYSTEM_CLOCK
-from ...core.generator import Generator
-from ...core.loader import PerProcess, is_prefork
 from ...db.transactions import never_atomic
 from ...process import lifecycle, maps
 from ...settings.config import MetricsSettings
 from .collectors import ProcessCollector, SharedCollector
-from .process import EVENTS, ProcessMetrics, is_multiprocess
+from .process import EVENTS, Figures, is_multiprocess
 
 # After our modules, which explain what to do if it is missing.
 from prometheus_client import REGISTRY, CollectorRegistry  # isort: skip
 from prometheus_client.exposition import choose_encoder  # isort: skip
 
 
-logger = logging.getLogger("django_idgen")
-
-SHARE: Final = 50
-"""A pause is so many times as long as the update before it, which so takes 2 % of the time."""
 VERSION = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){0,2} *(?=[;,]|\Z)", re.ASCII)
 
 
-class Exporter(PerProcess):
-    """The metrics of this process. Thread-safe."""
+class Exporter:
+    """The metrics of this process, and what all processes share. Thread-safe."""
 
     def __init__(self, settings: MetricsSettings) -> None:
         self.settings = settings
-        self.process = ProcessMetrics(most_tags=settings.tags)
+        self.figures = Figures(settings)
         self.shared = SharedCollector(settings)
-        self._start_over()
-
-    def _start_over(self) -> None:
-        self._lock = threading.Lock()
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._pid = os.getpid()
 
     def connect(self) -> None:
-        """Listen to signals, forks and the end of the process."""
+        """Listen to what says that there is something new to count."""
         for event in EVENTS:
-            signals.connect_quick(event, partial(self._on_event, event))
-        maps.on_removed.append(self._on_removed)
-        lifecycle.register(close=lambda: self._stop.set(), forget=self.forget)
+            signals.connect_quick(event, partial(self.figures.on_event, event))
+        request_finished.connect(self.figures.look_if_due, weak=False)
+        if sys.modules.get("celery") is not None:
+            celery: Any = import_module("celery.signals")
+            celery.task_postrun.connect(self.figures.look_if_due, weak=False)
+        maps.on_removed.append(self.figures.on_removed)
+        lifecycle.register(forget=self.figures.forget, before_fork=_before_fork)
         lifecycle.watch()
         if not is_multiprocess():
-            REGISTRY.register(ProcessCollector(self.process))
+            REGISTRY.register(ProcessCollector(self.figures))
             if self.settings.shared:
                 REGISTRY.register(self.shared)
 
-    def _on_event(self, event: str, /, **values: Any) -> None:
-        self.check_process()
-        self.process.happened(event, values)
-        if is_multiprocess():
-            self._keep_updating()
 
-    def _keep_updating(self) -> None:
-        """Start the thread that updates the files of this process, if it does not run."""
-        if self._thread is not None or is_prefork():
-            return
-        with self._lock, suppress(RuntimeError):  # raised by a process that is ending
-            if self._thread is None:
-                thread = threading.Thread(
-                    target=self._update, args=(self._stop,), name="idgen-metrics", daemon=True
-                )
-                thread.start()
-                self._thread = thread
-
-    def _update(self, stop: threading.Event) -> None:
-        pause = self.settings.every
-        while not stop.wait(pause):
-            began = SYSTEM_CLOCK.stopwatch()
-            try:
-                self.process.look()
-            except Exception:
-                logger.exception("The metrics of this process could not be updated.")
-            pause = max(self.settings.every, SHARE * (SYSTEM_CLOCK.stopwatch() - began))
-
-    def _on_removed(self, kind: str, name: str, generator: Generator) -> None:
-        try:
-            self.process.count_removed(kind, name, generator)
-        except Exception:
-            # The process is usually ending: its ids go back even if its figures are lost.
-            logger.exception("The last figures of %s %r could not be counted.", kind, name)
-
-    def forget(self) -> None:
-        """In the child of a fork: drop the counts and the thread of the parent."""
-        self.process.forget()
-        self._start_over()
+def _before_fork() -> None:
+    for each in _started:
+        each.figures.before_fork()
 
 
 _started: list[Exporter] = []
@@ -148,7 +103,7 @@ def view(request: HttpRequest) -> HttpResponse:
 def exposition(exporter: Exporter, accept: str = "") -> tuple[bytes, str]:
     """The figures as bytes, and their content type."""
     registry = CollectorRegistry()
-    registry.register(ProcessCollector(exporter.process, files=is_multiprocess()))
+    registry.register(ProcessCollector(exporter.figures, files=is_multiprocess()))
     if exporter.settings.shared:
         registry.register(exporter.shared)
     # The library fails on an invalid version, and echoes what follows a valid one.

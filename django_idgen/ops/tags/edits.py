@@ -1,8 +1,8 @@
 """Changes to tags that people make: make, change, skip, pause, resume, clear, preload.
 
 ``max_id`` only goes up, in one statement that does not depend on a value read before. A tag is
-made by an INSERT, never an UPDATE: a process may make it at the same moment by using it. Nothing
-deletes a tag, which would start at 1 again.
+made by an INSERT, never an UPDATE: a process may make it at the same moment by using it. No tag
+that a process may use is deleted: it would start at 1 again.
 
 The segment source says where a tag's rows are: in one database, in several that share the tag,
 or where a router leads. Each edit is a transaction on a connection of its own. A database in
@@ -14,7 +14,8 @@ A fetch reads in the row that a tag is paused. Its ranges in the pool are thrown
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -23,7 +24,7 @@ from django.db.models import F
 from django.db.models.functions import Greatest
 
 from ...core.errors import ConfigurationError, IdgenError, InvalidTag, SegmentUnavailable, one_line
-from ...core.segment import MAX_ID, check_step, check_tag
+from ...core.segment import MAX_ID, Shard, check_step, check_tag
 from ...db.connection import Place, home_connection, home_of, own_connection, place_of
 from ...db.dialects import Now
 from ...db.rows import insert_row, is_any, read_first, rows_of, why_alike
@@ -158,20 +159,60 @@ def change_tag(tag: str, *, step: int | None = None, description: str | None = N
     return known_tag(tag)
 
 
-def skip_tag(tag: str, *, most: int, to: int | None = None, by: int | None = None) -> Tag:
-    """Continue the tag at ``to``, or ``by`` ids further: no later fetch gets ids below.
+@dataclass(frozen=True, slots=True)
+class SkipPlan:
+    """What a skip of a tag to :attr:`to` loses. Frozen; made by :func:`plan_skip`."""
 
-    Processes and the pool keep what they hold. ``most``: how many ids it may skip. A skip to
-    the present next id completes one that failed after one of several databases.
+    tag: str
+    before: int
+    """The first id that none of its databases gave out."""
+    to: int
+    """The id that is given out next."""
+    losses: Mapping[str, range]
+    """By the alias of the database, the ids that are never given out."""
+
+    @property
+    def lost(self) -> int:
+        """How many ids are never given out."""
+        return sum(map(len, self.losses.values()))
+
+
+def plan_skip(tag: str, *, most: int, to: int | None = None, by: int | None = None) -> SkipPlan:
+    """Plan to continue the tag at ``to``, or ``by`` ids further. Changes nothing.
+
+    ``most``: how many ids it may skip. A skip to the present next id completes one that failed
+    after one of several databases.
     Raises :class:`SkipRefused`, :class:`TagUnknown` and :class:`SegmentUnavailable`.
     """
     known = known_tag(tag)
     source = source_of_tags()
-    stands = max(known.max_id, source.marks(tag).max_id(tag))
+    route = source.route(tag)
+    mark: int = source.marks(tag).max_id(tag)
+    stands = max(known.max_id, mark)
     target = stands + (by or 0) if to is None else to
-    lowest = stands - _is_half_done(source.route(tag), known)
+    lowest = stands - _is_half_done(route, known)
     if not lowest < target <= min(stands + most, MAX_ID):
         raise SkipRefused(tag, max_id=stands, wanted=target, most=most)
+    rows = {alias: known.rows.get(alias) or LeafAlloc(max_id=1) for alias in route}
+    # The mark of a database in memory, which has no others beside it, may be ahead of its row.
+    floor = 0 if len(route) > 1 else mark
+    losses = {
+        alias: range(
+            Shard(row.delta, row.remainder).first(max(row.max_id, floor)), target, row.delta
+        )
+        for alias, row in rows.items()
+    }
+    return SkipPlan(tag, stands, target, losses)
+
+
+def skip_tag(tag: str, *, most: int, to: int | None = None, by: int | None = None) -> Tag:
+    """Continue the tag as :func:`plan_skip` plans it: no later fetch gets ids below.
+
+    Processes and the pool keep what they hold. Raises as :func:`plan_skip`.
+    """
+    target = plan_skip(tag, most=most, to=to, by=by).to
+    known = known_tag(tag)
+    source = source_of_tags()
     # The mark of a database in memory is outside of the row, and goes first.
     source.marks(tag).raise_mark(tag, target)
     for alias in source.route(tag):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from django.utils import timezone
@@ -12,12 +12,17 @@ from django.utils import timezone
 from ...core.clock import moment
 from ...core.errors import ConfigurationError, SegmentUnavailable
 from ...core.segment import MAX_ID, Shard
+from ...core.source import POOL
 from ...db.dialects import stored_moment
 from ...models import LeafAlloc
 from ...process.tags import is_fetched_from, known_tag, source_in_use
 
 if TYPE_CHECKING:
     from ...core.source import Stock
+
+
+IN_USE = timedelta(days=1)
+"""A tag counts as in use for so long after a process last got ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +38,15 @@ class TagOutlook:
     rate: float
     """Ids a second that the fleet uses of this database; 0.0 if unknown."""
     holder: str
-    """The process that last got ids, by a fetch or from the pool."""
+    """The process that last got ids, by a fetch or from the pool; "pool" if only that got some."""
     fetched_at: datetime | None
     fetched_ids: int
     """How many ids it got."""
     segment_left: float | None
-    """Seconds more that these last at that rate, if a single process used them; None if paused."""
+    """Seconds more that these last at that rate, if a single process used them.
+
+    None if the tag is paused, or only the pool got ids.
+    """
     ids_left: int
     """Ids up to the last one, 2**63-1."""
     range_left: float | None
@@ -47,6 +55,16 @@ class TagOutlook:
     """Ids in the pool; None without a pool, or if it does not answer."""
     pool_left: float | None
     """How long those last."""
+
+
+def state(tag: LeafAlloc | TagOutlook) -> str:
+    """Whether it is "paused", "unused", "idle" or "in use": filling its pool is no use."""
+    if tag.paused:
+        return "paused"
+    if tag.fetched_at is None and tag.max_id == 1:
+        return "unused"
+    lately = tag.fetched_at is not None and timezone.now() - tag.fetched_at <= IN_USE
+    return "in use" if lately and (tag.holder != POOL or tag.rate) else "idle"
 
 
 def outlook(tag: str) -> TagOutlook:
@@ -93,7 +111,7 @@ def outlooks(rows: Iterable[LeafAlloc], database: str) -> dict[str, TagOutlook]:
 
 
 def _outlook(row: LeafAlloc, database: str, stock: Stock | None) -> TagOutlook:
-    rate = _rate(row)
+    rate = _rate(row, stock)
     shard = Shard(row.delta, row.remainder)
     first = shard.first(max(row.max_id, 1)) if shard.sound else MAX_ID
     left = len(range(first, MAX_ID, max(row.delta, 1)))
@@ -109,7 +127,9 @@ def _outlook(row: LeafAlloc, database: str, stock: Stock | None) -> TagOutlook:
         holder=holder,
         fetched_at=fetched_at,
         fetched_ids=fetched_ids,
-        segment_left=None if row.paused else _segment_left(fetched_ids, fetched_at, rate),
+        segment_left=(
+            None if row.paused or holder == POOL else _segment_left(fetched_ids, fetched_at, rate)
+        ),
         ids_left=left,
         range_left=_lasts(left, rate),
         pooled=pooled,
@@ -117,28 +137,30 @@ def _outlook(row: LeafAlloc, database: str, stock: Stock | None) -> TagOutlook:
     )
 
 
-def _rate(row: LeafAlloc) -> float:
-    """The last measured rate, or less if fewer ids than that were fetched since."""
+def _rate(row: LeafAlloc, stock: Stock | None) -> float:
+    """The last measured rate, or less if fewer ids than that were used since."""
     if row.measured_at is None:
         return row.rate
+    delta = max(row.delta, 1)
     seconds = (timezone.now() - row.measured_at).total_seconds()
-    fetched = row.max_id - row.measured_used
-    # Negative if the measurement is a sum over several databases.
-    if seconds <= 0 or fetched < 0:
+    # As it was measured: ids in the pool are not used yet.
+    used = (row.max_id - row.measured_used) / delta - (stock.ids if stock else 0)
+    # Negative if ids went back to the pool, or the measurement is a sum over several databases.
+    if seconds <= 0 or (used < 0 and delta > 1):
         return row.rate
-    return min(row.rate, fetched / max(row.delta, 1) / seconds)
+    return min(row.rate, max(used, 0.0) / seconds)
 
 
 def _last_taken(row: LeafAlloc, stock: Stock | None) -> tuple[str, datetime | None, int]:
-    """Holder, time and number of the ids that were last fetched, or taken from the pool.
+    """Holder, time and number of the ids that a process last fetched, or took from the pool.
 
-    The holder of a fetch for the pool is the process that fills it.
+    Of the last fetch, for the pool, if no process has taken ids from it.
     """
     fetched = row.holder, row.fetched_at, row.fetched_ids
     if stock is None or not stock.taken_by:
         return fetched
     taken_at = stored_moment(moment(stock.taken_us))
-    if row.fetched_at is not None and taken_at <= row.fetched_at:
+    if row.holder != POOL and row.fetched_at is not None and taken_at <= row.fetched_at:
         return fetched
     return stock.taken_by, taken_at, stock.taken_ids
 

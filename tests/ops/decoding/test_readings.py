@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socketserver
 import threading
 from collections.abc import Iterator
@@ -24,13 +25,13 @@ from django_idgen.core.errors import InvalidId, InvalidTag
 from django_idgen.core.layout import BitLayout
 from django_idgen.core.segment import MAX_ID
 from django_idgen.models import LeafAlloc, SegmentHistory
-from django_idgen.ops.decoding import Standing, readings, spellings
+from django_idgen.ops.decoding import parts_document, readings, spellings
 from django_idgen.ops.decoding.rendering import drawn_bits
 from django_idgen.process import maps
 from django_idgen.process.factory import build_generator
 from django_idgen.settings.config import SettingsError
 from tests import servers
-from tests.app.models import Customer, Invoice
+from tests.app.models import Customer
 from tests.ops.doctor.asking import mended, without
 from tests.places import alias as alias
 from tests.places import empty_place as empty_place
@@ -64,7 +65,8 @@ def _settings() -> Any:
 
 def by_alias(number: object, **wanted: Any) -> dict[str, Any]:
     (found,) = readings(number, now=NOW + timedelta(days=1), offline=True, **wanted)
-    return {each.alias: each for each in found.snowflakes}
+    assert json.loads(json.dumps(found)) == found
+    return {each["generator"]: each for each in found["generators"]}
 
 
 # --- generators -----------------------------------------------------------------------------
@@ -73,17 +75,19 @@ def by_alias(number: object, **wanted: Any) -> dict[str, Any]:
 def test_each_generator_says_what_it_takes_an_id_for() -> None:
     """Its time, worker and parts, sequence; each field with its bits, place and value."""
     found = by_alias(packed(worker=0b0010_000011))["default"]
-    assert found.is_plausible
-    assert found.parts.created == NOW
-    assert (found.parts.worker, found.parts.sequence) == (131, 7)
-    time, worker, sequence = found.fields
-    assert (time.name, time.bits, time.offset) == ("time", 41, 22)
-    assert (worker.bits, worker.offset, worker.value) == (10, 12, 131)
-    assert [(part.name, part.bits, part.offset, part.value) for part in worker.parts] == [
-        ("rack", 4, 18, 2),
-        ("host", 6, 12, 3),
+    assert found["plausible"]
+    parts = found["parts"]
+    assert datetime.fromisoformat(parts["time"]) == NOW
+    assert (parts["worker"], parts["sequence"]) == (131, 7)
+    assert [tuple(field.values())[:5] for field in found["fields"]] == [
+        ("time", 41, 22, parts["tick"], f"{parts['tick']:041b}"),
+        ("worker", 10, 12, 131, "0010000011"),
+        ("sequence", 12, 0, 7, "000000000111"),
     ]
-    assert (sequence.offset, sequence.value, sequence.digits) == (0, 7, "000000000111")
+    assert [tuple(part.values()) for part in found["fields"][1]["parts"]] == [
+        ("rack", 4, 18, 2, "0010"),
+        ("host", 6, 12, 3, "000011"),
+    ]
 
 
 def test_what_can_hardly_be_its_id_is_doubted() -> None:
@@ -92,24 +96,24 @@ def test_what_can_hardly_be_its_id_is_doubted() -> None:
     Plausible generators come first, whatever their order in the settings.
     """
     later = packed(when=NOW + timedelta(days=2))
-    assert "future: 2026-06-03T12:00:00Z" in by_alias(later)["default"].doubts[0]
-    assert "epoch" in by_alias(5)["default"].doubts[0]
-    assert "0 to 99" in by_alias(packed("uid", worker=100))["uid"].doubts[0]
+    assert "future: 2026-06-03T12:00:00Z" in by_alias(later)["default"]["doubts"][0]
+    assert "epoch" in by_alias(5)["default"]["doubts"][0]
+    assert "0 to 99" in by_alias(packed("uid", worker=100))["uid"]["doubts"][0]
     short = by_alias(packed())["short"]
-    assert short.parts is None
-    assert "34 bits" in short.doubts[0]
+    assert short["parts"] is None
+    assert "34 bits" in short["doubts"][0]
     # A stamp may be ahead of the time by a few windows, after a loss.
-    assert by_alias(packed(when=NOW + timedelta(days=1, seconds=360)))["default"].is_plausible
+    assert by_alias(packed(when=NOW + timedelta(days=1, seconds=360)))["default"]["plausible"]
     (found,) = readings(packed("uid"), now=NOW, offline=True)
-    assert found.snowflakes[0].alias == "uid"
+    assert found["generators"][0]["generator"] == "uid"
 
 
 def test_a_prefix_leaves_only_the_model_s_own_generator() -> None:
     """And no tag: its field takes none."""
     text = Customer(pk=packed()).get_id_display()
     (found,) = readings(text, now=NOW, offline=True)
-    assert [each.alias for each in found.snowflakes] == ["default"]
-    assert found.segments.tags == ()
+    assert [each["generator"] for each in found["generators"]] == ["default"]
+    assert found["tags"] == []
 
 
 def test_one_generator_or_tag_can_be_asked_for() -> None:
@@ -123,10 +127,10 @@ def test_one_generator_or_tag_can_be_asked_for() -> None:
 
 def test_bits_are_drawn_to_scale() -> None:
     """A column a bit; never wider than told."""
-    fields = by_alias(packed())["default"].fields
+    fields = by_alias(packed())["default"]["fields"]
     wide = drawn_bits(fields, 80)
     assert wide[1] == f"|{'-' * 41}|{'-' * 10}|{'-' * 12}|"
-    assert wide[2].split() == [field.digits for field in fields]
+    assert wide[2].split() == [field["digits"] for field in fields]
     assert wide[3].split() == ["time", "41", "worker", "10", "sequence", "12"]
     assert wide[0].split() == ["62", "21", "11", "0"]
     assert max(map(len, wide)) == 67
@@ -142,16 +146,15 @@ def test_who_held_the_worker_id_then_is_told(alias: str, request: Any) -> None:
     entry = {"NAMESPACE": name, "LEASES": {"OPTIONS": options}, "OPTIONS": {"holder": "web-1"}}
     with override_settings(IDGEN={"GENERATORS": {"default": entry}}):
         number = generators["default"].next_id()
-        (found,) = readings(number)
-        (snowflake,) = found.snowflakes
-        assert snowflake.lease is not None
-        assert snowflake.lease.mark.holder == "web-1"
+        (snowflake,) = readings(number)[0]["generators"]
+        assert snowflake["held_by"]["holder"] == "web-1"
+        assert json.loads(json.dumps(snowflake)) == snowflake
         layout = maps.generator_settings("default").layout
         a_minute_before = number - (60_000 << layout.time_shift)
         for other in (number ^ 1 << layout.worker_shift, a_minute_before):
-            (snowflake,) = readings(other)[0].snowflakes
-            assert snowflake.lease is None
-            assert "the log says" in snowflake.holder_unknown
+            (snowflake,) = readings(other)[0]["generators"]
+            assert snowflake["held_by"] is None
+            assert "not recorded; the log says" in snowflake["held_by_unknown"]
 
 
 @pytest.mark.django_db
@@ -160,11 +163,10 @@ def test_what_can_t_be_seen_from_here_is_told_in_the_reading() -> None:
     lender = {"base_urls": "http://127.0.0.1:1/idgen/", "token": "x"}
     leases = {"BACKEND": "django_idgen.leases.http.HttpLeases", "OPTIONS": lender}
     with override_settings(IDGEN={"GENERATORS": {"default": {"LEASES": leases}}}):
-        (snowflake,) = readings(packed(), generator="default", now=NOW)[0].snowflakes
-    assert snowflake.parts is not None
-    assert snowflake.parts.worker == 3
-    assert snowflake.lease is None
-    assert "only the service knows their holders" in snowflake.holder_unknown
+        (snowflake,) = readings(packed(), generator="default", now=NOW)[0]["generators"]
+    assert snowflake["parts"]["worker"] == 3
+    assert snowflake["held_by"] is None
+    assert "only the service knows their holders" in snowflake["held_by_unknown"]
 
 
 @pytest.fixture
@@ -193,13 +195,14 @@ def test_ids_of_before_a_move_are_read_as_they_were_made(
             parts.append(generators["default"].decode(generators["default"].next_id()))  # type: ignore[attr-defined]
             maps.reset()
     with override_settings(IDGEN={"GENERATORS": {"default": leases | changed}}):
-        old, new = (readings(each.id)[0].snowflakes[0] for each in parts)
-        (offline,) = readings(parts[0].id, offline=True)[0].snowflakes
-    assert old.parts == parts[0] != offline.parts
-    assert old.is_plausible
-    assert (old.lease, bool(old.holder_unknown)) == (None, True)
-    assert new.parts == parts[1]
-    assert new.lease is not None
+        old, new = (readings(each.id)[0]["generators"][0] for each in parts)
+        (offline,) = readings(parts[0].id, offline=True)[0]["generators"]
+    assert parts_document(parts[0]).items() <= old["parts"].items()
+    assert offline["parts"] != old["parts"]
+    assert old["plausible"]
+    assert (old["held_by"], bool(old["held_by_unknown"])) == (None, True)
+    assert parts_document(parts[1]).items() <= new["parts"].items()
+    assert new["held_by"] is not None
 
 
 def test_ids_of_a_layout_with_a_batch_are_still_read(alone: str) -> None:
@@ -215,9 +218,9 @@ def test_ids_of_a_layout_with_a_batch_are_still_read(alone: str) -> None:
         with build_generator(replace(now, layout=layout)) as before:
             number = before.next_id()
         mended("settings", database=[alone])
-        (found,) = readings(number)[0].snowflakes
-    assert found.parts == layout.unpack(number)
-    assert found.parts.batch < 4
+        (found,) = readings(number)[0]["generators"]
+    assert parts_document(layout.unpack(number)).items() <= found["parts"].items()
+    assert found["parts"]["batch"] < 4
 
 
 def test_ids_of_before_other_worker_ids_were_lent_are_no_doubtful_ones(alone: str) -> None:
@@ -229,12 +232,11 @@ def test_ids_of_before_other_worker_ids_were_lent_are_no_doubtful_ones(alone: st
         with override_settings(IDGEN={"GENERATORS": {"default": entry}}):
             mended("settings", database=[alone])
             numbers.append(generators["default"].next_id())
-            (found,) = readings(numbers[0])[0].snowflakes
+            (found,) = readings(numbers[0])[0]["generators"]
             maps.reset()
-    assert found.is_plausible
-    assert found.parts is not None
-    assert found.parts.worker_parts.keys() == {"a", "b"}
-    assert found.lease is not None
+    assert found["plausible"]
+    assert found["parts"]["worker_parts"].keys() == {"a", "b"}
+    assert found["held_by"] is not None
 
 
 # --- tags -------------------------------------------------------------------------------------
@@ -252,14 +254,15 @@ def tags(empty_place: str) -> Iterator[str]:
 def test_the_history_names_the_grant(tags: str) -> None:
     """The range, its holder and time."""
     number = segments["orders"].next_id()
-    found = readings(number)[0].segments
-    (reading,) = found.tags
-    assert (reading.tag, reading.standing) == ("orders", Standing.GRANTED)
-    (grant,) = reading.grants
-    assert grant.start <= number <= grant.last
-    assert grant.database == tags
-    assert grant.holder
-    assert found.notes == ()
+    (found,) = readings(number)
+    (reading,) = found["tags"]
+    assert (reading["tag"], reading["standing"]) == ("orders", "granted")
+    (grant,) = reading["grants"]
+    assert int(grant["start"]) <= number <= int(grant["last"])
+    assert grant["database"] == tags
+    assert grant["holder"]
+    assert (found["notes"], reading["not_recorded"]) == ([], "")
+    assert json.loads(json.dumps(found)) == found
 
 
 @on_every_database
@@ -271,20 +274,20 @@ def test_without_a_history_tags_past_it_are_possible(alias: str) -> None:
         rows.all().delete()
         for tag, max_id in (("aaa", 2**60), ("short", 50), ("app.invoice", 2**61)):
             rows.create(biz_tag=tag, max_id=max_id)
-        found = readings(1000)[0].segments.tags
-        assert [(each.tag, each.standing) for each in found] == [
-            ("app.invoice", Standing.POSSIBLE),
-            ("aaa", Standing.POSSIBLE),
+        found = readings(1000)[0]["tags"]
+        assert [(each["tag"], each["standing"]) for each in found] == [
+            ("app.invoice", "possible"),
+            ("aaa", "possible"),
         ]
-        assert [field.model for field in found[0].fields] == [Invoice]
-        asked = readings(1000, tag="short")[0].segments.tags
-        assert [(each.standing, each.max_id) for each in asked] == [(Standing.AHEAD, 50)]
-        unknown = readings(1000, tag="nobody")[0].segments.tags
-        assert [each.standing for each in unknown] == [Standing.UNKNOWN]
+        assert found[0]["fields"] == ["app.Invoice.id"]
+        assert "not recorded" in found[0]["not_recorded"]
+        (asked,) = readings(1000, tag="short")[0]["tags"]
+        assert (asked["standing"], asked["max_id"]) == ("ahead", "50")
+        assert readings(1000, tag="nobody")[0]["tags"][0]["standing"] == "unknown"
         # An id that another of several databases gives out is none of this one's.
         rows.create(biz_tag="even", max_id=1000, delta=2, remainder=0)
-        assert readings(10, tag="even")[0].segments.tags[0].standing is Standing.POSSIBLE
-        assert readings(11, tag="even")[0].segments.tags[0].standing is Standing.AHEAD
+        assert readings(10, tag="even")[0]["tags"][0]["standing"] == "possible"
+        assert readings(11, tag="even")[0]["tags"][0]["standing"] == "ahead"
 
 
 @on_every_database
@@ -294,9 +297,9 @@ def test_thousands_of_tags_are_not_all_told(alias: str) -> None:
         rows = LeafAlloc.objects.using(alias)
         rows.all().delete()
         rows.bulk_create(LeafAlloc(biz_tag=f"t{n}", max_id=100) for n in range(60))
-        found = readings(5)[0].segments
-    assert len(found.tags) == 50
-    assert found.more == 10
+        (found,) = readings(5)
+    assert len(found["tags"]) == 50
+    assert found["more_tags"] == 10
 
 
 @pytest.mark.django_db(databases=["default", "postgres"])
@@ -311,26 +314,24 @@ def test_a_table_that_is_not_there_spoils_no_transaction() -> None:
     ):
         editor.delete_model(SegmentHistory)
         LeafAlloc.objects.using("postgres").create(biz_tag="t", max_id=100)
-        found = readings(5, tag="t")[0].segments
-        assert found.tags[0].standing is Standing.POSSIBLE
+        assert readings(5, tag="t")[0]["tags"][0]["standing"] == "possible"
         transaction.set_rollback(True, using="postgres")
 
 
 @pytest.mark.django_db
-def test_a_row_is_found_by_its_prefix_or_its_number() -> None:
+def test_a_row_is_found_by_its_prefix() -> None:
     """A prefix names the model, so there it is found, too, that there is none."""
+
+    def found(text: object, **options: Any) -> list[tuple[str, bool, str]]:
+        (reading,) = readings(text, **options)
+        return [(row["field"], row["exists"], row["row"]) for row in reading["rows"]]
+
     with override_settings(IDGEN={}):
         customer = Customer.objects.create(name="Ada")
-        (found,) = readings(customer.get_id_display())
-        assert [each.row for each in found.rows] == [customer]
-        (found,) = readings(Customer(pk=packed()).get_id_display())
-        assert [each.row for each in found.rows] == [None]
-        (found,) = readings(customer.pk)
-        assert [each.row for each in found.rows] == [customer]
-        (found,) = readings(packed())
-        assert found.rows == ()
-        (found,) = readings(customer.pk, offline=True)
-        assert found.rows == ()
+        text = customer.get_id_display()
+        assert found(text) == [("app.Customer.id", True, str(customer))]
+        assert found(Customer(pk=packed()).get_id_display()) == [("app.Customer.id", False, "")]
+        assert found(customer.pk) == found(text, offline=True) == []
 
 
 def test_what_is_away_is_asked_once_for_all_readings_of_a_text(postgres: str) -> None:
@@ -346,8 +347,8 @@ def test_what_is_away_is_asked_once_for_all_readings_of_a_text(postgres: str) ->
     ):
         for text in (str(packed()), of_two_forms):
             for found in readings(text, now=NOW + timedelta(days=1)):
-                assert "failed" in found.snowflakes[0].holder_unknown
-                assert postgres in found.segments.notes[0]
+                assert "failed" in found["generators"][0]["held_by_unknown"]
+                assert postgres in found["notes"][0]
             met.append(0)
     once, for_all = "".join(map(str, met)).strip("0").split("0")
     assert len(for_all) <= len(once)
@@ -388,26 +389,13 @@ def ids(text: object) -> list[int]:
     return [each.id for each in spellings(text)]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        NUMBER,
-        str(NUMBER),
-        f"  {NUMBER}\n",
-        f"{NUMBER:,}",
-        f"{NUMBER:_}",
-        f"{NUMBER:,}".replace(",", "."),
-        f"{NUMBER:,}".replace(",", "’"),
-        f"{NUMBER:,}".replace(",", "\u202f"),
-        f"{NUMBER:,}".replace(",", "\u00a0"),
-        f"{NUMBER:,}".replace(",", "-"),
-        "2,49,87,43,76,73,28,19,456",
-        f"000{NUMBER}",
-    ],
-)
-def test_a_number_is_read_however_it_is_pasted(text: object) -> None:
-    """With separators, dashes, spaces around it, or filled up with zeros."""
-    assert ids(text) == [NUMBER]
+def test_a_number_is_read_as_it_is_pasted() -> None:
+    """With spaces around it, or filled up with zeros; grouped digits are no id."""
+    for text in (NUMBER, str(NUMBER), f"  {NUMBER}\n", f"000{NUMBER}"):
+        assert ids(text) == [NUMBER]
+    for grouped in (f"{NUMBER:,}", f"{NUMBER:_}", f"{NUMBER:,}".replace(",", "\u202f")):
+        with pytest.raises(InvalidId, match="decimal digits"):
+            spellings(grouped)
 
 
 @given(number=st.integers(1, MAX_ID), alphabet=st.sampled_from(sorted(ALPHABETS)))
@@ -422,7 +410,6 @@ def test_a_prefix_names_the_fields() -> None:
     (found,) = spellings(CUSTOMER)
     assert (found.id, found.form, found.prefix) == (NUMBER, "base62", "cus_")
     assert [field.model._meta.object_name for field in found.fields] == ["Customer"]
-    assert found.is_named
 
 
 def test_what_may_be_two_forms_is_read_as_both() -> None:
@@ -454,7 +441,6 @@ def test_what_may_be_two_forms_is_read_as_both() -> None:
         ("-5", "1 to 2**63 - 1"),
         ("−5", "1 to 2**63 - 1"),
         (str(2**63), "1 to 2**63 - 1"),
-        (f"{2**63:,}", "1 to 2**63 - 1"),
         ("9" * 5000, "1 to 2**63 - 1"),
         ("1.5", "whole numbers"),
         ("0.500", "whole numbers"),

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from io import StringIO
 from typing import Any
 
+from django.core.checks import CheckMessage, run_checks
 from django.core.management import call_command
 from django.db import connections
 
@@ -35,6 +36,13 @@ def findings(*only: str, **options: Any) -> list[dict[str, Any]]:
     _, words = doctor(*only, json=True, **options)
     found: list[dict[str, Any]] = json.loads(words)["findings"]
     return found
+
+
+def messages(*aliases: str) -> list[CheckMessage]:
+    """What our checks say in ``check --deploy`` of these databases."""
+    return run_checks(
+        tags=["django_idgen"], include_deployment_checks=True, databases=list(aliases)
+    )
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
@@ -18,10 +18,13 @@ from django.test import override_settings
 
 from django_idgen import generators, segments
 from django_idgen.core.errors import NamespaceMismatch, RegistryUnavailable
+from django_idgen.core.layout import parse_layout
 from django_idgen.core.segment import MAX_ID
 from django_idgen.core.store import StoredBook
+from django_idgen.core.stored import Era, Stored, layout_of
 from django_idgen.db.redis_client import raw_client
 from django_idgen.models import Installation, LeafAlloc, NamespaceRecord, WorkerLease
+from django_idgen.ops.doctor.move import Found, _is_past, fence_of
 from tests.ops.doctor.asking import doctor, findings, mended
 from tests.ops.doctor.fleet import (
     FAR,
@@ -255,6 +258,32 @@ def test_to_another_database(site: str, postgres: str) -> None:
     assert (code, "has moved to another registry since" in " ".join(words.split())) == (2, True)
     assert "closed=" not in f"{refused.value} {words}"
     moved_while_stopped(site, new, old, closed=postgres, moved_from=[postgres])
+
+
+def test_a_claim_shows_nothing_of_what_another_book_lent() -> None:
+    """I1, I8: a closed book is known by an era of all its worker ids, and by nothing less.
+
+    Otherwise a move would leave the range of its worker ids behind, and a claim could repeat ids.
+    What closes the past is no such era, and no reason to begin later: leases have their own fence.
+    """
+    layout = parse_layout("standard")
+    words = {**layout.fingerprint(), "workers": [0, 1000]}
+    closed = Stored({**words, "workers": [0, 1024]}, 1, 0, 5000, 100)
+    ours = Stored(words, 1, 0, 9000, 100)
+    known = layout_of(words)
+    for era, is_known in (
+        (Era(known, range(1023, 1024), 6000), False),
+        (Era(known, range(1, 1025), 6000), False),
+        (Era(known, range(1023), 6000), False),
+        (Era(known, range(1024), 4999), False),
+        (Era(known, range(1024), 6000, closes=True), False),
+        (Era(known, range(1024), 5000), True),
+    ):
+        assert _is_past(closed, replace(ours, eras=(era,))) == (not is_known), era
+    assert not _is_past(replace(closed, fingerprint=words), ours)
+    eras = [Era(known, range(1000), 9000), Era(known, range(1024), 20_000, closes=True)]
+    asked: dict[str, Any] = {"now_us": 0, "found": Found(), "trust_tables": False}
+    assert fence_of(layout, range(1000), eras, **asked) == 9000
 
 
 def test_tags_go_on_past_those_of_the_database_before(site: str, postgres: str) -> None:

@@ -1,13 +1,15 @@
-"""What a scrape says, as a Prometheus server reads it."""
+"""What a scrape says, as a Prometheus server reads it; and the metrics that there are."""
 
 from __future__ import annotations
 
 import urllib.request
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-__all__ = ["Scraped", "scrape"]
+__all__ = ["Listed", "Scraped", "listed", "scrape"]
 
 TOKEN = "a-token-of-the-tests"
 
@@ -48,3 +50,30 @@ def scrape(port: int, path: str = "/metrics", timeout: float = 30) -> Scraped:
     )
     with urllib.request.urlopen(request, timeout=timeout) as answer:
         return Scraped(answer.read().decode())
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One metric."""
+
+    name: str
+    """As its series are named, but for the parts of a histogram."""
+    kind: str
+    help: str
+    labels: tuple[str, ...]
+
+
+def listed(group: Iterable[Any]) -> list[Listed]:
+    """The metrics of a group of :mod:`django_idgen.ops.metrics.definitions`."""
+    if isinstance(group, dict):
+        return [Listed(f"django_idgen_{name}", "gauge", *rest) for name, rest in group.items()]
+    return [
+        Listed(
+            f"{each.name}_total" if each.type == "counter" else each.name,
+            each.type,
+            each.documentation,
+            tuple(metric._labelnames),
+        )
+        for metric in group
+        for each in metric.describe()
+    ]

@@ -8,6 +8,7 @@ import urllib.error
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,9 +20,10 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from django_idgen import next_id, segments
+from django_idgen.core.generator import Generator
 from django_idgen.ops.metrics import exporter
 from django_idgen.ops.metrics.exporter import Exporter
-from django_idgen.ops.metrics.process import OTHER, TagNames, Tally
+from django_idgen.process import maps
 from django_idgen.settings.config import MetricsSettings, SettingsError, read_settings
 from tests.faults.processes import Site, Taken, Web, eventually, serving
 from tests.faults.test_web_servers import gunicorn
@@ -31,7 +33,7 @@ from tests.private_postgres import PostgresServer, postgres_farm
 from tests.redis_servers import RedisServer, cache_alias, redis_farm
 from tests.rest.tags.people import Person
 
-from .conftest import Script
+from .conftest import PREAMBLE, Script
 from .samples import Scraped, scrape
 
 
@@ -169,16 +171,16 @@ assert len(found.samples("lease_held")) == 1
 
 
 def test_many_tags_are_few_series(script: Script, metrics_site: Site) -> None:
-    """The busiest ones go by their names, the rest is added up; nothing is lost."""
+    """The first ones go by their names, the rest is added up; nothing is lost."""
     metrics_site.set_idgen({"METRICS": {"tags": 3}})
     script("""
 for number in range(20):
     segments[f"t{number}"].next_ids(number + 1)
 found = scraped()
 tags = {labels["tag"] for labels, _ in found.samples("segment_ids_issued_total")}
-assert tags == {"t19", "t18", "t17", "other"}
+assert tags == {"t0", "t1", "t2", "other"}
 assert found.sum("segment_ids_issued_total") == 210
-assert found.one("segment_ids_issued_total", tag="other") == 210 - 20 - 19 - 18
+assert found.one("segment_ids_issued_total", tag="other") == 210 - 1 - 2 - 3
 held = sum(made.stats().remaining for made in maps.segments.made().values())
 assert found.sum("segment_buffer_ids") == held
 assert len(found.samples("tag_max_id")) == 3
@@ -230,47 +232,27 @@ assert not called - {"segment_generator.py"}, called
 """)
 
 
-def test_a_running_thread_is_only_where_files_are_written(
-    script: Script, request: pytest.FixtureRequest
-) -> None:
-    """A single process is looked at by each scrape; it needs no thread."""
-    code = """
-import threading
-next_id()
-names = [thread.name for thread in threading.enumerate()]
-print("idgen-metrics" in names)
-"""
-    assert script(code).strip() == "False"
-    request.getfixturevalue("files")
-    assert script(code).strip() == "True"
+class Uneven(Generator):
+    """A project's own, whose counts are read at bad moments."""
+
+    counts = iter((5, 9, 8, 9, 12))
+
+    def next_id(self) -> int:
+        return 1
+
+    def next_ids(self, count: int, /) -> list[int]:
+        return [1] * count
+
+    def stats(self) -> object:
+        return SimpleNamespace(issued=next(self.counts))
 
 
-# --- what it is made of ------------------------------------------------------------------
-
-
-class Made:
-    """Stands for a generator."""
-
-
-def test_what_was_told_is_never_taken_back() -> None:
+def test_what_was_told_is_never_taken_back(switched: dict[str, Any]) -> None:
     """A reading that is a little short counts for nothing, and the next one for the rest."""
-    tally, made = Tally(), Made()
-    grown = [tally.since(made, [count])[0] for count in (5, 9, 8, 9, 12)]
-    assert grown == [5, 4, 0, 0, 3]
-
-
-def test_names_go_to_the_busiest_and_to_newcomers_when_there_is_room() -> None:
-    """A tag that is not used any more makes room, if a series can be removed."""
-    names = TagNames(2, for_good=False)
-    assert names.admit({"a": 1, "b": 3, "c": 2}) == set()
-    assert [names.name_of(tag) for tag in "abc"] == [OTHER, "b", "c"]
-    assert names.admit({"b": 9, "c": 9, "d": 9}) == set()
-    assert names.admit({"c": 9, "d": 1, "e": 5}) == {"b"}
-    assert [names.name_of(tag) for tag in "bcde"] == [OTHER, "c", OTHER, "e"]
-    kept = TagNames(1, for_good=True)
-    kept.admit({"a": 1})
-    assert kept.admit({"b": 1}) == set()
-    assert kept.name_of("b") == OTHER
+    switched["shared"] = False
+    with maps.generators.override("odd", Uneven()):
+        told = [scraped().one("ids_issued_total", generator="odd") for _ in range(5)]
+    assert told == [5, 9, 9, 9, 12]
 
 
 # --- settings, and where the library is missing --------------------------------------------
@@ -335,6 +317,14 @@ print([(each.id, each.hint) for each in check_metrics()])
         assert running.finish() == 0, running.output
         assert "django_idgen.E008" in running.output
         assert "pip install django-idgen[prometheus]" in running.output
+
+
+def test_without_the_directory_all_else_works(metrics_site: Site, tmp_path: Path) -> None:
+    """A command of another user, say, which may not write there: ids flow, and the log says why."""
+    metrics_site.environment["PROMETHEUS_MULTIPROC_DIR"] = str(tmp_path / "nowhere")
+    with metrics_site.python("from django_idgen import next_id; assert next_id()") as running:
+        assert running.finish() == 0, running.output
+        assert "PROMETHEUS_MULTIPROC_DIR must be writable" in running.output
 
 
 # --- the view: closed to others, and quick whatever hangs -----------------------------
@@ -521,6 +511,118 @@ def test_settings_that_cannot_work_are_a_figure_not_a_crash(switched: dict[str, 
     """The scrape goes on."""
     with override_settings(IDGEN={"SEGMENTS": {"SOURCE": {"BACKEND": "no.such.Source"}}}):
         assert scraped().one("up", part="settings") == 0
+
+
+# --- what a process writes without being asked ------------------------------------------
+
+
+CHILD = """
+import os
+from contextlib import suppress
+from django.core.signals import request_finished
+from django_idgen.core.errors import NoFreeWorker
+from django_idgen.process import lifecycle
+
+ready, go = os.pipe(), os.pipe()
+
+def child(*steps):
+    \"\"\"A process that does one step at a time, when it is told to.\"\"\"
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            for step in steps:
+                os.read(go[0], 1)
+                step()
+                os.write(ready[1], b".")
+            code = 0
+        finally:
+            os._exit(code)
+    return pid
+
+def step():
+    os.write(go[1], b".")
+    assert os.read(ready[0], 1)
+"""
+
+
+def test_a_process_that_nobody_asks_tells_at_loads_renewals_and_its_end(
+    script: Script, metrics_site: Site, files: Path
+) -> None:
+    """Its files are written then, and only then; another process serves them."""
+    metrics_site.set_idgen({"METRICS": {"every": 3600}})
+    script(
+        CHILD
+        + """
+from tests.faults.processes import eventually
+
+def load():
+    segments["orders"].next_ids(2500)
+    generators["default"].keeper.background = False  # it renews when the test says so
+    next_id()
+
+def take():
+    for _ in range(7):
+        next_id()
+    segments["orders"].next_ids(3)
+
+def renew():
+    generators["default"].keeper.renew_in_background()
+
+scraped()  # the parent has figures of its own, which are not the child's
+pid = child(load, take, renew, take, lifecycle.close_all)
+step()
+eventually(lambda: scraped().sum("segment_loads_total", tag="orders"))  # by the loader's thread
+found = scraped()
+assert found.one("lease_held", pid=str(pid)) == found.sum("lease_acquires_total") == 1
+assert 0 < found.one("lease_seconds_left", pid=str(pid)) <= 180
+step()
+found = scraped()
+assert found.one("ids_issued_total") < 8
+step()
+found = scraped()
+assert found.one("ids_issued_total") == 8
+assert found.one("segment_ids_issued_total", tag="orders") == 2503
+assert found.one("segment_buffer_ids", tag="orders") > 0
+assert found.one("lease_renewals_total") == 1
+step()
+assert scraped().one("ids_issued_total") == 8
+step()
+assert os.waitpid(pid, 0)[1] == 0
+found = scraped()
+assert found.one("ids_issued_total") == 15
+assert found.one("segment_ids_issued_total", tag="orders") == 2506
+assert not found.samples("lease_held")
+assert found.sum("segment_buffer_ids") == 0
+"""
+    )
+
+
+def test_a_refused_lease_is_told_at_the_end_of_the_request_or_task(
+    metrics_site: Site, files: Path
+) -> None:
+    """No lease, no renewal, no load: but what got no id comes to its end. An alert needs it."""
+    entry = {"LEASES": {"OPTIONS": {"workers": [0, 1]}}}
+    metrics_site.set_idgen({"GENERATORS": {"default": entry}, "METRICS": {"every": 0.1}})
+    code = """
+def refused(end):
+    with suppress(NoFreeWorker):
+        next_id()
+    for _ in range(20):  # a look may take so long that the next one is put off
+        time.sleep(0.1)
+        end.send(None)
+
+next_id()
+pid = child(lambda: refused(request_finished), lambda: refused(celery.signals.task_postrun))
+for number in (1, 2):
+    step()
+    assert scraped().one("lease_refusals_total", generator="default") == number
+assert os.waitpid(pid, 0)[1] == 0
+"""
+    # A Celery worker imports Celery first.
+    begin = "import time, celery.signals, django\ndjango.setup()\n"
+    with metrics_site.python(begin + PREAMBLE + CHILD + code, setup=False) as running:
+        assert running.finish() == 0, running.output
 
 
 # --- many processes: whichever is free answers ----------------------------------------

@@ -23,7 +23,7 @@ from django_idgen.models import LeafAlloc
 from django_idgen.ops.native import extend_native
 from django_idgen.sources.database import DatabaseSource
 from tests.app.models import Invoice, Receipt
-from tests.ops.doctor.asking import findings, mended
+from tests.ops.doctor.asking import findings
 from tests.ops.native.conftest import TAG, Route, Shop, on
 from tests.places import idgen_on
 from tests.server_tools import unreachable
@@ -254,14 +254,13 @@ def test_databases_without_sequences_are_not_even_asked() -> None:
 
 
 def test_the_doctor_finds_what_the_scheduler_has_left(shop: Shop) -> None:
-    """A warning when half is used up, an error when all is; --fix extends."""
+    """A warning when half is used up, an error when all is; ``--extend`` goes on."""
     half_used(shop)
     (found,) = findings("native", database=[shop.alias])
     assert found["severity"] == "warning"
     assert "gives 1 to 100, 40 left." in found["what"]
-    said = mended("native", database=[shop.alias])
-    assert "done:" in said
-    assert "continues to 200" in said
+    assert "idgen_native --extend" in found["todo"]
+    assert "continues to 200" in shop.command("--extend")
     assert findings("native", database=[shop.alias]) == []
     shop.insert(140)
     (found,) = findings("native", database=[shop.alias])
@@ -269,13 +268,13 @@ def test_the_doctor_finds_what_the_scheduler_has_left(shop: Shop) -> None:
 
 
 def test_a_sequence_that_was_put_back_leaves_its_segment(shop: Shop) -> None:
-    """Rows lie above where it stands: the doctor says so, and --fix gives it another one."""
+    """Rows lie above where it stands: the doctor says so, and ``--extend`` gives another one."""
     half_used(shop)
     put_back(shop, 50)
     (found,) = findings("native", database=[shop.alias])
     assert found["severity"] == "error"
     assert "but the table has id 60, which it would give again" in found["what"]
-    mended("native", database=[shop.alias])
+    shop.command("--extend")
     assert shop.insert() == [101]
 
 

@@ -15,12 +15,13 @@ from django.db import DatabaseError, IntegrityError, connections, transaction
 from django_idgen.core.errors import IdgenError, SegmentUnavailable
 from django_idgen.models import LeafAlloc
 from django_idgen.ops.native import NativeColumn
+from django_idgen.testing.contracts.lenders import at_once
 from tests.app.models import Invoice
 from tests.contrib.adopt.conftest import make_project, project
 from tests.contrib.adopt.projects import DEPLOY, QUIET, Project, manage, written
 from tests.ops.native.conftest import INSERT, TAG, Shop, on, unless_busy
 from tests.places import idgen_on
-from tests.server_tools import at_once, make_tables
+from tests.server_tools import make_tables
 from tests.tiers import long
 
 RUN_OUT = re.compile(r"maximum value|run out")

@@ -10,7 +10,7 @@ from django.test import modify_settings
 from django.utils import translation
 
 from django_idgen.models import LeafAlloc
-from django_idgen.ops.tags.change_log import ACTIONS, describe, record
+from django_idgen.ops.tags.change_log import ACTIONS, record
 from tests.rest.tags.people import Person
 
 pytestmark = pytest.mark.django_db
@@ -23,7 +23,7 @@ def user() -> User:
 
 def words(tag: str = "t") -> list[str]:
     entries = LogEntry.objects.filter(object_id=tag).order_by("pk")
-    return [str(describe(entry.change_message)) for entry in entries]
+    return [entry.get_change_message() for entry in entries]
 
 
 def test_a_change_has_its_old_and_its_new_value(user: User) -> None:
@@ -78,38 +78,9 @@ def test_a_log_that_can_t_be_written_is_told(user: User, caplog: pytest.LogCaptu
     assert words() == []
 
 
-@pytest.mark.parametrize("language", ["en", "zh-hans"])
-def test_each_reader_has_it_in_his_language(
-    user: User, caplog: pytest.LogCaptureFixture, language: str
-) -> None:
-    """Whatever that of the writer was; our log is in English."""
-    with translation.override(language), caplog.at_level("INFO", "django_idgen"):
+def test_the_log_is_in_english(user: User, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever the language of who made the change."""
+    with translation.override("zh-hans"), caplog.at_level("INFO", "django_idgen"):
         record(user, "t", "changed", paused=(False, True), description=("x", None))
-    assert "Changed: paused: no → yes; description: x → —" in caplog.text
     assert words() == ["Changed: paused: no → yes; description: x → —"]
-    with translation.override("zh-hans"):
-        assert words() == ["已更改：已暂停：否 → 是；说明：x → —"]
-
-
-def test_what_knows_nothing_of_us_can_read_it_too(user: User) -> None:
-    """It is of Django's own form: which fields were changed, again in the reader's language."""
-    record(user, "t", "added", step=(None, 1000))
-    record(user, "t", "skipped", max_id=(1, 500))
-    record(user, "t", "paused")
-    entries = LogEntry.objects.order_by("pk")
-    assert [entry.get_change_message() for entry in entries] == [
-        "Added.",
-        "Changed next free id.",
-        "Changed Paused.",
-    ]
-    with translation.override("zh-hans"):
-        assert "下一个可用 ID" in entries[1].get_change_message()
-
-
-@pytest.mark.parametrize(
-    "message",
-    ["", "Skipped ahead", "[]", "[1]", "{}", '[{"added": {}}]', '[{"idgen": {"action": "eaten"}}]'],
-)
-def test_rows_of_others_are_left_to_them(message: str) -> None:
-    """Such as those of an earlier version, in plain words."""
-    assert describe(message) is None
+    assert words()[0] in caplog.text

@@ -19,9 +19,10 @@ from django_idgen import segments
 from django_idgen.core.errors import ConfigurationError, InvalidTag, SegmentUnavailable
 from django_idgen.core.lease import process_label
 from django_idgen.core.segment import MAX_ID, Demand
+from django_idgen.core.source import POOL
 from django_idgen.models import LeafAlloc, SegmentHistory
 from django_idgen.ops.tags.edits import make_tag, pause_tag
-from django_idgen.ops.tags.outlook import outlook, outlooks
+from django_idgen.ops.tags.outlook import outlook, outlooks, state
 from django_idgen.ops.tags.usage import Span, Usage, usage
 from django_idgen.process.tags import TagUnknown, known_tag
 from django_idgen.sources.database import DatabaseSource
@@ -142,6 +143,25 @@ def test_many_tags_are_asked_about_at_once(server_alias: str, redis: str) -> Non
         assert len(found) == 100
         assert (found["t007"].pooled, found["t007"].pool_left) == (30, 60.0)
         assert found["t008"].pooled == 0
+
+
+def test_filling_the_pool_is_no_use_of_a_tag(server_alias: str, redis: str) -> None:
+    """Its rate was measured long ago, and since then only the pool got ids; then a process did."""
+    with project(redis, server_alias) as pool:
+        pool.fetch("t")
+        a_while_ago = timezone.now() - timedelta(hours=1)
+        mark = LeafAlloc.objects.using(server_alias).get().max_id
+        change(server_alias, rate=16.0, measured_at=a_while_ago, measured_used=mark)
+        pool.refill("t", 2000)
+        filled = outlook("t")
+        assert (filled.rate, filled.segment_left, filled.pool_left) == (0.0, None, None)
+        assert filled.holder == POOL
+        assert state(filled) == "idle"
+        taken = len(pool.fetch("t").ids())
+        used = outlook("t")
+        assert used.rate == pytest.approx(taken / 3600, rel=0.1)
+        assert (used.holder, used.fetched_ids) == (process_label(), taken)
+        assert state(used) == "in use"
 
 
 def test_rows_that_are_not_this_project_s_are_shown_as_they_are(server_alias: str) -> None:

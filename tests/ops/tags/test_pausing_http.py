@@ -10,17 +10,14 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
 from django.core.cache import cache
-from django.core.management import CommandError, call_command
 from django.test import Client, override_settings
 
 from django_idgen import segments
 from django_idgen.client import Client as IdClient
 from django_idgen.core.errors import TagPaused
 from django_idgen.models import LeafAlloc
-from django_idgen.ops.tags.change_log import describe
 from django_idgen.ops.tags.edits import make_tag, pause_tag, resume_tag
 from django_idgen.process import maps
-from django_idgen.rest.tags import KNOWN_TAGS
 from django_idgen.sources.http import HttpSource
 from tests.ops.tags.test_pausing import ENDLESS, held_by
 from tests.places import STEP
@@ -39,12 +36,10 @@ def tag(postgres: str) -> Iterator[str]:
         "OPTIONS": {"default_step": STEP, "timeout": ENDLESS},
     }
     with override_settings(IDGEN={"SEGMENTS": entry}):
-        KNOWN_TAGS.clear()
         cache.clear()
         make_tag("orders", step=STEP)
         yield "orders"
         maps.reset()
-        KNOWN_TAGS.clear()
 
 
 def used_up(tag: str) -> None:
@@ -134,7 +129,7 @@ def test_the_admin_shows_what_was_changed_over_the_api(no_tags: None) -> None:
         assert client.post(f"/idgen/tags/new/{action}", {}).status_code == 200
     entries = LogEntry.objects.filter(object_id="new").order_by("pk")
     assert {entry.user_id for entry in entries} == {user.pk}
-    assert [describe(entry.change_message) for entry in entries] == [
+    assert [entry.get_change_message() for entry in entries] == [
         "Added: step: — → 5; next free id: — → 100",
         "Changed: step: 5 → 7; description: — → words",
         "Skipped ahead: next free id: 100 → 5000",
@@ -203,13 +198,3 @@ def test_earlier_servers_say_it_their_way(settings: Any) -> None:
     answer = Client().patch("/open/cosid/segments/shop/orders?step=5")
     assert (answer.status_code, answer.json()["code"]) == (409, "409")
     assert "paused" in answer.json()["msg"]
-
-
-# --- commands ---------------------------------------------------------------------------
-
-
-def test_the_benchmark_says_it_in_a_line(tag: str) -> None:
-    """Not by a traceback."""
-    used_up(tag)
-    with pytest.raises(CommandError, match="'orders' is paused"):
-        call_command("idgen_bench", f"segment:{tag}", "--count", "100")
