@@ -5,7 +5,7 @@
 * :mod:`.targets`: the generators, tags and peers that can be measured;
 * :mod:`.measure`: a plan carried out in rounds, in this process or in several at once;
 * :mod:`.proof`: every id of every thread and process compared with every other;
-* :mod:`.report`: the figures as a table and as JSON;
 * :mod:`.inserts`: rows with each kind of key;
-* :mod:`.drawing`: the figures as a picture.
+* :mod:`.scratch`: tags that are made for one run;
+* :mod:`.report`: medians with their spread, as a table, as JSON and as a picture.
 """

@@ -8,202 +8,157 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from functools import partial
-from statistics import median
 from time import perf_counter_ns
 from typing import Any
 
 from django.apps.registry import Apps
-from django.db import DatabaseError, connections, models
+from django.db import connections, models
 
 from ...core.options import check_whole
 from ...fields import SegmentIdField, SnowflakeField
 from ...process.maps import segments
-from .measure import quiet_gc
-from .targets import SEGMENT, BenchFailed, PeerMissing, peer
+from .measure import ROUNDS, in_turns
+from .report import Row, cells, shown, spread, table
+from .targets import SEGMENT, Peer
 
-BATCH = 1000
-"""Rows of a ``bulk_create()``."""
-SINGLE = 50
-"""Rows of ``create()`` in a round."""
-MOST = 10_000_000
+BATCH, SINGLE = 1000, 50
+"""Rows of a ``bulk_create()`` at most, and of ``create()``, in each round."""
+BASE = "BigAutoField"
+INDEX_BYTES = {
+    "postgresql": ["SELECT pg_indexes_size('{0}'::regclass)"],
+    "mysql": [
+        "ANALYZE TABLE {0}",
+        "SELECT data_length + index_length FROM information_schema.tables "
+        "WHERE table_schema = database() AND table_name = '{0}'",
+    ],
+}
+"""By vendor, statements of which the last one tells the bytes of a primary key's index.
 
-
-@dataclass(frozen=True, slots=True)
-class Inserted:
-    """What one kind of key costs."""
-
-    name: str
-    rows: int
-    """Rows in the table at the end, counted."""
-    single_ns: float
-    """Median of the rounds: nanoseconds of one ``create()``."""
-    batch_ns: float
-    """The same of one row of ``bulk_create()``."""
-    index_bytes: int | None
-    """Size of the primary key's index; of the whole table where the table is the index."""
-
-    @property
-    def is_peer(self) -> bool:
-        return self.name.startswith(("BigAutoField", "UUIDField"))
+On MariaDB and MySQL the table is that index.
+"""
 
 
-def _keys(targets: tuple[str, ...]) -> Iterator[tuple[str, models.Field[Any, Any]]]:
-    for name in targets:
-        if name.startswith(SEGMENT):
-            tag = name.removeprefix(SEGMENT)
-            yield f"SegmentIdField of {tag!r}", SegmentIdField(primary_key=True, tag=tag)
+def insert_rows(targets: Mapping[str, str], rows: int, *, database: str = "default") -> list[Row]:
+    """Save about ``rows`` rows with each kind of key; the keys of ``targets`` come first.
+
+    Raises :class:`ConfigurationError` for a number that can't be, and errors of the database.
+    """
+    check_whole("--insert", rows, least=ROUNDS, most=10_000_000)
+    batch = min(BATCH, rows // ROUNDS)
+    with _tables(targets, database) as made:
+        single: dict[str, list[float]] = {name: [] for name in made}
+        bulk: dict[str, list[float]] = {name: [] for name in made}
+        for name in in_turns(list(made), rows // batch):
+            saved = made[name].objects.using(database)
+            single[name].append(_ns_a_row(_create, saved, SINGLE))
+            bulk[name].append(_ns_a_row(_bulk_create, saved, batch))
+        return [
+            {
+                "name": name,
+                "is_peer": not name.startswith(("SegmentIdField", "SnowflakeField")),
+                "rows": model.objects.using(database).count(),
+                "batch": batch,
+                "ns_per_create": spread(single[name]),
+                "ns_per_bulk_row": spread(bulk[name]),
+                "index_bytes": _index_bytes(connections[database], model._meta.db_table),
+            }
+            for name, model in made.items()
+        ]
+
+
+def _keys(targets: Mapping[str, str]) -> Iterator[tuple[str, models.Field[Any, Any]]]:
+    for name, source in targets.items():
+        if source.startswith(SEGMENT):
+            tag = source.removeprefix(SEGMENT)
+            yield f"SegmentIdField, {name}", SegmentIdField(primary_key=True, tag=tag)
         else:
-            field = SnowflakeField(primary_key=True, generator=name)
-            yield f"SnowflakeField of {name!r}", field
-    yield "BigAutoField", models.BigAutoField(primary_key=True)
+            yield f"SnowflakeField, {name}", SnowflakeField(primary_key=True, generator=source)
+    yield BASE, models.BigAutoField(primary_key=True)
     yield "UUIDField, UUIDv4", models.UUIDField(primary_key=True, default=uuid.uuid4)
-    with suppress(PeerMissing):
-        uuid7 = peer("uuid7").source.next_id
+    with suppress(ImportError):
+        uuid7 = Peer("uuid7").next_id
         rising = models.UUIDField(primary_key=True, default=lambda: uuid.UUID(int=uuid7().int))
         yield "UUIDField, UUIDv7", rising
 
 
-def insert_rows(
-    targets: tuple[str, ...],
-    rows: int,
-    *,
-    database: str = "default",
-    gate: Callable[[], object] = lambda: None,
-) -> list[Inserted]:
-    """Save about ``rows`` rows with each kind of key; the keys of ``targets`` come first.
-
-    Each round begins after ``gate()``.
-    Raises :class:`ConfigurationError` for a number that can't be, :class:`BenchFailed` for what
-    the database refuses.
-    """
-    check_whole("--insert", rows, least=BATCH, most=MOST)
-    try:
-        with _tables(targets, database) as made:
-            return _inserted(made, rows // BATCH, database, gate)
-    except DatabaseError as error:
-        raise BenchFailed(f"Database {database!r}: {str(error).strip()}") from error
-
-
 @contextmanager
-def _tables(targets: tuple[str, ...], database: str) -> Iterator[dict[str, type[models.Model]]]:
+def _tables(targets: Mapping[str, str], alias: str) -> Iterator[dict[str, Any]]:
     """A model and a table for each kind of key."""
-    connection, apps = connections[database], Apps()
-    made: dict[str, type[models.Model]] = {}
+    connection, apps = connections[alias], Apps()
+    made: dict[str, Any] = {}
     try:
-        for number, (name, key) in enumerate(_keys(targets)):
-            table = f"idgen_bench_{os.getpid()}_{number}"
-            meta = type("Meta", (), {"app_label": "idgen_bench", "db_table": table, "apps": apps})
+        for name, key in _keys(targets):
+            options = {
+                "app_label": "idgen_bench",
+                "db_table": f"idgen_bench_{os.getpid()}_{len(made)}",
+                "apps": apps,
+            }
             body = {
                 "__module__": __name__,
-                "Meta": meta,
+                "Meta": type("Meta", (), options),
                 "id": key,
                 "customer": models.CharField(max_length=100),
                 "total": models.IntegerField(),
             }
-            model = type(f"Row{number}", (models.Model,), body)
+            model = type(f"Row{len(made)}", (models.Model,), body)
             with connection.schema_editor() as editor:
                 editor.create_model(model)
             made[name] = model
         yield made
-    except BaseException:
+    finally:
         if not connection.in_atomic_block:
             connection.close()  # it may have been interrupted in a statement
-        raise
-    finally:
         with connection.schema_editor() as editor:
             for model in made.values():
                 editor.delete_model(model)
         # A tag must not look for its highest id in a table that is gone.
-        gone = set(made.values())
         for fields in segments.fields.values():
-            fields[:] = [field for field in fields if field.model not in gone]
+            fields[:] = [field for field in fields if field.model not in made.values()]
 
 
-def _inserted(
-    made: dict[str, Any], rounds: int, database: str, gate: Callable[[], object]
-) -> list[Inserted]:
-    single: dict[str, list[float]] = {name: [] for name in made}
-    batch: dict[str, list[float]] = {name: [] for name in made}
-    names = list(made)
-    for turn in range(rounds):
-        for name in names[turn % len(names) :] + names[: turn % len(names)]:
-            rows = made[name].objects.using(database)
-            gate()
-            with quiet_gc():
-                single[name].append(_timed(SINGLE, partial(_create, rows)))
-                batch[name].append(_timed(BATCH, partial(_bulk_create, rows)))
-    return [
-        Inserted(
-            name,
-            made[name].objects.using(database).count(),
-            median(single[name]),
-            median(batch[name]),
-            _index_bytes(connections[database], made[name]._meta.db_table),
-        )
-        for name in names
-    ]
-
-
-def _timed(rows: int, save: Callable[[], None]) -> float:
+def _ns_a_row(save: Callable[[Any, int], None], saved: Any, count: int) -> float:
     begun = perf_counter_ns()
-    save()
-    return (perf_counter_ns() - begun) / rows
+    save(saved, count)
+    return (perf_counter_ns() - begun) / count
 
 
-def _create(rows: Any) -> None:
-    for number in range(SINGLE):
-        rows.create(customer="Ada Lovelace", total=number)
+def _create(saved: Any, count: int) -> None:
+    for number in range(count):
+        saved.create(customer="Ada Lovelace", total=number)
 
 
-def _bulk_create(rows: Any) -> None:
-    model = rows.model
-    rows.bulk_create(model(customer="Ada Lovelace", total=number) for number in range(BATCH))
+def _bulk_create(saved: Any, count: int) -> None:
+    saved.bulk_create(saved.model(customer="Ada Lovelace", total=each) for each in range(count))
 
 
-def _index_bytes(connection: Any, table: str) -> int | None:
-    sql = {
-        "postgresql": "SELECT pg_indexes_size(%s::regclass)",
-        # The table is the index of its primary key, so rows of any kind cost the same there.
-        "mysql": "SELECT data_length + index_length FROM information_schema.tables "
-        "WHERE table_schema = database() AND table_name = %s",
-    }.get(connection.vendor)
-    if sql is None:
-        return None
+def _index_bytes(connection: Any, name: str) -> int | None:
+    """Bytes of the primary key's index; None where the database does not tell."""
+    size = None
     with connection.cursor() as cursor:
-        if connection.vendor == "mysql":
-            cursor.execute(f"ANALYZE TABLE {connection.ops.quote_name(table)}")
-            cursor.fetchall()
-        cursor.execute(sql, [table])
-        return int(cursor.fetchone()[0])
+        for sql in INDEX_BYTES.get(connection.vendor, []):
+            cursor.execute(sql.format(name))
+            size = cursor.fetchall()[0][0]
+    return size
 
 
-def insert_table(found: list[Inserted], *, database: str) -> Iterator[str]:
+def lines_of_inserts(rows: list[Row], *, database: str) -> Iterator[str]:
     """The lines to print."""
-    width = max(len(each.name) for each in found)
-    base = next(each for each in found if each.name == "BigAutoField")
-    yield f"ratio: the time per row, as a multiple of that of {base.name}; less is faster."
-    yield (
-        f"{'key':<{width}} {'create()/s':>11} {'ratio':>7} {'bulk rows/s':>12} {'ratio':>7} "
-        f"{'bytes a row':>12}"
-    )
-    for each in found:
-        size = "" if each.index_bytes is None else f"{each.index_bytes / each.rows:.1f}"
-        yield (
-            f"{each.name:<{width}} {1e9 / each.single_ns:>11,.0f} "
-            f"{each.single_ns / base.single_ns:>6.2f}x {1e9 / each.batch_ns:>12,.0f} "
-            f"{each.batch_ns / base.batch_ns:>6.2f}x {size:>12}"
+    base = next(row for row in rows if row["name"] == BASE)
+    for way, figure in (("create()", "ns_per_create"), ("bulk_create()", "ns_per_bulk_row")):
+        yield from table(
+            [way, "rows/s", "a row", "half of the rounds", "ratio"],
+            [[row["name"], *cells(row[figure], base[figure])] for row in rows],
         )
-    yield ""
+        yield ""
+    if base["index_bytes"] is not None:
+        sizes = [[row["name"], shown(row["index_bytes"] / row["rows"], [(0, "")])] for row in rows]
+        yield from table(["primary key's index", "bytes a row"], sizes)
+        yield ""
     yield (
-        f"{base.rows:,} rows of each in database {database!r} ({connections[database].vendor}), "
-        f"single ones and batches of {BATCH}; medians of interleaved rounds. "
-        f"The primary key is unique, and the rows were counted."
-    )
-    yield (
-        "Bytes a row: the primary key's index; on MariaDB and MySQL the table, which is its "
-        "index. SQLite does not show it."
+        f"{base['rows']:,} rows of each in database {database!r} ({connections[database].vendor}), "
+        f"single ones and batches of {base['batch']}. The rows were counted. Medians of "
+        f"interleaved rounds; ratio: the time of a row, as a multiple of that of {BASE}; less is "
+        f"faster. Not distinguishable: the middle halves of the rounds overlap."
     )

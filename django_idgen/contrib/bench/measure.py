@@ -15,36 +15,36 @@ import gc
 import multiprocessing
 import os
 import signal
+import sys
 import threading
-from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from itertools import chain, repeat
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import chain
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
-from multiprocessing.synchronize import Barrier
+from multiprocessing.util import Finalize
 from pathlib import Path
-from statistics import median
 from time import perf_counter_ns
 from typing import Any, TypeVar
 
 import django
+from django.db import connections
 
-from ...core.errors import ConfigurationError, IdgenError
+from ...core.errors import IdgenError
 from ...core.options import check_whole
 from ...process.exits import end_now
 from ...process.maps import segments
 from .proof import Fault, Journal
-from .targets import BenchFailed, Target, open_target
+from .targets import SLOW, BenchFailed, Peer, open_target
 
 T = TypeVar("T")
-Taken = list[list[Any]]
-"""The ids of one pass of one thread, in the pieces in which they came."""
+Measured = tuple[list[int], list[int]]
+"""Of one target in one process: nanoseconds of each round, and of single calls."""
 LIMITS = {"count": 1_000_000_000, "threads": 256, "processes": 64, "batch": 100_000}
 ROUNDS = 7
-"""The least number of rounds, if there are enough ids for it."""
+"""The least number of rounds: fewer would not show how far they differ."""
 IDS_A_PASS = 200_000
 """Ids that a process holds in memory before it writes them to its files."""
 TIMED_CALLS = 100_000
@@ -53,101 +53,67 @@ SEGMENT_TIMEOUT = 60.0
 """Seconds that a benchmark waits for a segment: a slow source is a figure, not a failure."""
 STOPPED = 130
 """The exit code of a process that Ctrl-C ends."""
-START_TIMEOUT = 3.0
-"""Seconds that Ctrl-C waits for a process to start."""
-EXIT_TIMEOUT = 10.0
-"""Seconds for a process to exit, which releases its worker id."""
 
 
 # --- one pass --------------------------------------------------------------------
 
 
-def take(target: Target, count: int, batch: int) -> Taken:
+def take(source: Any, count: int, batch: int) -> list[list[Any]]:
     """Take ``count`` ids by ``next_id()``, or by ``next_ids(batch)`` if ``batch`` is over 1."""
     if batch == 1:
-        source = target.source
-        return [[source.next_id() for _ in repeat(None, count)]]
-    whole, rest = divmod(count, batch)
-    return [target.next_ids(size) for size in chain(repeat(batch, whole), filter(None, [rest]))]
+        return [[source.next_id() for _ in range(count)]]
+    return [source.next_ids(min(batch, count - taken)) for taken in range(0, count, batch)]
 
 
-def time_calls(target: Target, count: int) -> tuple[array[int], list[Any]]:
-    """Call ``next_id()`` ``count`` times; return the nanoseconds of each call, and the ids.
-
-    Each figure includes reading the clock: see :func:`timer_ns`.
-    """
-    clock, source = perf_counter_ns, target.source
-    spans = array("q", bytes(8 * count))
-    ids: list[Any] = []
-    for index in range(count):
-        begun = clock()
-        value = source.next_id()
-        ended = clock()
-        spans[index] = ended - begun
-        ids.append(value)
-    return spans, ids
-
-
-def timer_ns(samples: int = 1001) -> int:
-    """Nanoseconds that reading the clock adds to each latency."""
+def time_calls(source: Any, count: int) -> list[tuple[int, Any, int]]:
+    """Call ``next_id()`` ``count`` times; return each id between two readings of the clock."""
     clock = perf_counter_ns
-    return int(median(-(clock() - clock()) for _ in range(samples)))
+    return [(clock(), source.next_id(), clock()) for _ in range(count)]
 
 
-def in_threads(job: Callable[[int], T], threads: int) -> tuple[int, list[T]]:
-    """Run ``job(0)`` to ``job(threads - 1)`` at once, each in a thread of its own.
+def in_threads(job: Callable[[], T], pool: ThreadPoolExecutor, threads: int) -> tuple[int, list[T]]:
+    """Run ``job()`` in all ``threads`` of ``pool`` at once.
 
     Returns the nanoseconds from the first start to the last end, and the results. Raises what
     the first failing job raised.
     """
     gate = threading.Barrier(threads)
 
-    def timed(number: int) -> tuple[int, int, T]:
+    def timed(_lane: int) -> tuple[int, T, int]:
         gate.wait()
-        begun = perf_counter_ns()
-        result = job(number)
-        return begun, perf_counter_ns(), result
+        return perf_counter_ns(), job(), perf_counter_ns()
 
-    if threads == 1:
-        runs = [timed(0)]
-    else:
-        with ThreadPoolExecutor(threads) as pool:
-            runs = list(pool.map(timed, range(threads)))
-    begun, ended, results = zip(*runs, strict=True)
+    try:
+        begun, results, ended = zip(*pool.map(timed, range(threads)), strict=True)
+    finally:
+        gate.abort()  # after Ctrl-C, some jobs may wait for others that never begin
     return max(ended) - min(begun), list(results)
 
 
-@contextmanager
-def quiet_gc() -> Iterator[None]:
-    """Collect garbage now and not again within the block, so that all targets are equal."""
-    was_enabled = gc.isenabled()
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
+def in_turns(items: Sequence[T], rounds: int, *, shows: bool = True) -> Iterator[T]:
+    """Each of ``items`` once a round, in an order that rotates.
+
+    ``shows``: a terminal shows each round in its line.
+    """
+    for turn in range(rounds):
+        if shows and sys.stderr.isatty():
+            print(f"round {turn + 1} of {rounds}", end="\r", file=sys.stderr, flush=True)
+        start = turn % len(items)
+        yield from [*items[start:], *items[:start]]
 
 
 # --- the plan --------------------------------------------------------------------
-
-
-def shares(total: int, parts: int) -> list[int]:
-    """``total`` split into ``parts`` that differ by one at most."""
-    return [total * (part + 1) // parts - total * part // parts for part in range(parts)]
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What to measure. Raises :class:`ConfigurationError` for a plan that can't be run."""
 
-    names: tuple[str, ...]
-    """The targets, peers included. The others are compared with the first."""
+    targets: Mapping[str, str]
+    """By the name that the report shows, what to open. All are compared with the first."""
     count: int
-    """Ids of each target, of all threads and processes together."""
+    """Ids of each target, of all threads and processes together; rounded up to whole rounds."""
     threads: int = 1
-    """Threads in each process."""
     processes: int = 1
     batch: int = 1
     """1 calls ``next_id()``; more calls ``next_ids()`` for so many."""
@@ -155,212 +121,145 @@ class Plan:
     def __post_init__(self) -> None:
         for name, most in LIMITS.items():
             check_whole(f"--{name}", getattr(self, name), least=1, most=most)
-        if self.count < self.threads * self.processes:
-            raise ConfigurationError(
-                f"--count {self.count} is not enough for {self.threads} threads in each of "
-                f"{self.processes} processes: each takes at least one id. "
-                f"Raise it to {self.threads * self.processes} or more."
-            )
 
     @property
     def rounds(self) -> int:
-        a_thread = self.count // (self.threads * self.processes)
-        return max(min(ROUNDS, a_thread), -(-self.count // self.processes // IDS_A_PASS))
+        return max(ROUNDS, -(-self.count // (self.processes * IDS_A_PASS)))
 
-    def ids_of(self, part: int) -> list[list[int]]:
-        """For each round, the ids that each thread of process ``part`` takes."""
-        return self._divided(shares(self.count, self.processes)[part])
-
-    def calls_of(self, part: int) -> list[list[int]]:
-        """For each round, the calls that each thread of process ``part`` times."""
-        return self._divided(min(shares(self.count, self.processes)[part], TIMED_CALLS))
-
-    def _divided(self, total: int) -> list[list[int]]:
-        return [shares(in_round, self.threads) for in_round in shares(total, self.rounds)]
-
-
-@dataclass(slots=True)
-class Measured:
-    """What one process found out about one target."""
-
-    worker: int | None
-    """The worker id of this process, if the generator has one."""
-    ids: list[int] = field(default_factory=list)
-    """Ids taken in each round."""
-    elapsed_ns: list[int] = field(default_factory=list)
-    """The time that each round took."""
-    latency_ns: array[int] = field(default_factory=lambda: array("q"))
+    def ids(self, name: str) -> int:
+        """The ids of a target that each thread takes in each round."""
+        most = min(self.count, SLOW.get(self.targets[name], self.count))
+        return -(-most // (self.threads * self.processes * self.rounds))
 
 
 # --- one process -----------------------------------------------------------------
 
 
 def run_here(
-    plan: Plan,
-    targets: Sequence[Target],
-    folder: Path,
-    *,
-    part: int = 0,
-    gate: Callable[[], object] = lambda: None,
+    plan: Plan, folder: Path, *, gate: Callable[[], object] = lambda: None, shows: bool = True
 ) -> list[Measured]:
-    """Measure in this process, as number ``part`` of the plan's processes.
+    """Measure in this process, one of the plan's processes. Each pass begins after ``gate()``.
 
-    Each pass begins after ``gate()``. The ids go to files below ``folder``, which the caller
-    removes: those of the first target to ``folder/0``, and so on. Raises what a generator raises,
+    The ids go to files below ``folder``, which the caller removes: those of the first target to
+    ``folder/0``, and so on. ``shows``: see :func:`in_turns`. Raises what a generator raises,
     :class:`Fault` and :class:`OSError`.
     """
-    ids, calls = plan.ids_of(part), plan.calls_of(part)
     allocator = segments.allocator()
     usual, allocator.timeout = allocator.timeout, SEGMENT_TIMEOUT
-    try:
-        measurements = [
-            _Measurement(target, plan, folder / str(number), gate)
-            for number, target in enumerate(targets)
-        ]
-        for turn in range(plan.rounds):
-            start = turn % len(measurements)
-            for measurement in measurements[start:] + measurements[:start]:
-                measurement.run_round(ids[turn], calls[turn])
-    finally:
-        allocator.timeout = usual
-    return [measurement.found for measurement in measurements]
+    with ThreadPoolExecutor(plan.threads) as pool:
+
+        def in_all(job: Callable[[], T]) -> tuple[int, list[T]]:
+            gc.collect()  # so that none pays for what another one left
+            gate()
+            return in_threads(job, pool, plan.threads)
+
+        try:
+            runs = [
+                _Run(name, plan, folder / str(place), in_all)
+                for place, name in enumerate(plan.targets)
+            ]
+            for run in in_turns(runs, plan.rounds, shows=shows):
+                run.measure()
+        finally:
+            allocator.timeout = usual
+            in_threads(connections.close_all, pool, plan.threads)
+    return [run.measured for run in runs]
 
 
-class _Measurement:
+class _Run:
     """One target in this process: its figures, and the files of its ids."""
 
-    def __init__(
-        self, target: Target, plan: Plan, folder: Path, gate: Callable[[], object]
-    ) -> None:
+    def __init__(self, name: str, plan: Plan, folder: Path, in_all: Any) -> None:
+        self.measured: Measured = ([], [])
+        self._plan, self._in_all = plan, in_all
+        self._ids, self._source = plan.ids(name), open_target(plan.targets[name])
         folder.mkdir(exist_ok=True)
-        self.target = target
-        self.plan = plan
-        self.gate = gate
-        self.journals = [
-            Journal(target.name, folder / f"thread {thread} of process {os.getpid()}")
-            for thread in range(plan.threads)
+        self._journals = [
+            Journal(name, folder / f"thread {thread} of process {os.getpid()}")
+            for thread in range(0 if isinstance(self._source, Peer) else plan.threads)
         ]
         # The first id waits for a worker id or a segment, which is not measured.
-        self._keep([[target.source.next_id()]])
-        self.found = Measured(target.worker)
+        _, first = in_all(self._source.next_id)
+        self._keep([each] for each in first)
 
-    def run_round(self, ids: list[int], calls: list[int]) -> None:
-        """Take ids as fast as they come, then others one by one; see :meth:`Plan.ids_of`."""
-        elapsed, taken = self._pass(lambda thread: take(self.target, ids[thread], self.plan.batch))
-        self.found.ids.append(sum(ids))
-        self.found.elapsed_ns.append(elapsed)
+    def measure(self) -> None:
+        """One round: take ids as fast as they come, then others one by one."""
+        plan, source = self._plan, self._source
+        elapsed_ns, calls_ns = self.measured
+        elapsed, taken = self._in_all(lambda: take(source, self._ids, plan.batch))
+        elapsed_ns.append(elapsed)
         self._keep(chain.from_iterable(pieces) for pieces in taken)
-        _, timed = self._pass(lambda thread: time_calls(self.target, calls[thread]))
-        for spans, _ in timed:
-            self.found.latency_ns.extend(spans)
-        self._keep(taken for _, taken in timed)
-
-    def _pass(self, job: Callable[[int], T]) -> tuple[int, list[T]]:
-        with quiet_gc():
-            self.gate()
-            return in_threads(job, self.plan.threads)
+        calls = min(self._ids, -(-TIMED_CALLS // (plan.threads * plan.rounds)))
+        _, timed = self._in_all(lambda: time_calls(source, calls))
+        calls_ns.extend(ended - begun for each in timed for begun, _, ended in each)
+        self._keep([value for _, value, _ in each] for each in timed)
 
     def _keep(self, taken: Iterable[Iterable[Any]]) -> None:
-        if self.target.ours:
-            for journal, ids in zip(self.journals, taken, strict=False):
-                journal.add(ids)
+        for journal, ids in zip(self._journals, taken, strict=False):
+            journal.add(ids)
 
 
 # --- several processes -----------------------------------------------------------
 
 
-def run_in_processes(plan: Plan, folder: Path) -> list[list[Measured]]:
-    """Measure in ``plan.processes`` fresh processes at once; one list for each of them.
+def run(plan: Plan, folder: Path) -> list[list[Measured]]:
+    """Measure in this process, or in several fresh ones at once; one list for each.
 
-    Raises :class:`Fault`, and :class:`BenchFailed` if a process can't finish.
+    Raises what :func:`run_here` raises, and :class:`BenchFailed` if one of several can't finish.
     """
+    if plan.processes == 1:
+        return [run_here(plan, folder)]
     context = multiprocessing.get_context("spawn")
     barrier = context.Barrier(plan.processes)
-    children: dict[Connection, SpawnProcess] = {}
-    try:
-        with _interrupts_held():
-            for part in range(plan.processes):
-                ours, theirs = context.Pipe()
-                job = (plan, part, folder, barrier, theirs)
-                child = context.Process(target=_work, args=job, name=f"bench-{part}", daemon=True)
-                child.start()
-                theirs.close()
-                children[ours] = child
-        return _gather(children)
-    except BaseException:
-        for connection in children:
-            connection.close()  # which ends its process
-        raise
-    finally:
-        for connection, child in children.items():
-            child.join(EXIT_TIMEOUT)
-            child.terminate()
-            connection.close()
+    watched, held = context.Pipe(duplex=False)
+    with ProcessPoolExecutor(plan.processes, context, _begin, (barrier, watched)) as pool:
+        try:
+            with ExitStack() as starting:
+                # A process that starts under a Ctrl-C held back never sees one: this one ends it.
+                if hasattr(signal, "pthread_sigmask"):  # not on Windows
+                    usual = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+                    starting.callback(signal.pthread_sigmask, signal.SIG_SETMASK, usual)
+                jobs = [
+                    pool.submit(_work, plan, folder, shows=not part)
+                    for part in range(plan.processes)
+                ]
+            return [job.result() for job in as_completed(jobs)]
+        except BaseException as error:
+            held.close()  # which ends the processes
+            if isinstance(error, BrokenProcessPool):
+                raise BenchFailed("A process ended before it had finished.") from None
+            raise
 
 
-@contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Hold Ctrl-C back. The processes that start meanwhile never see it: this one ends them."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield  # Windows
-        return
-    usual = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, usual)
+_gate: Callable[[], object]
+"""In one of several processes: waits for the others."""
+_ending = threading.Lock()
+"""Of the thread that gives all back: no other one ends the process meanwhile."""
 
 
-def _gather(children: Mapping[Connection, SpawnProcess]) -> list[list[Measured]]:
-    found: dict[Connection, list[Measured]] = {}
-    while len(found) < len(children):
-        for receiver in wait([each for each in children if each not in found]):
-            assert isinstance(receiver, Connection)  # noqa: S101  # nosec B101  # for the type checker
-            child = children[receiver]
-            try:
-                content = receiver.recv()
-            except EOFError:
-                child.join(EXIT_TIMEOUT)
-                content = BenchFailed(
-                    f"Process {child.pid} ended with exit code {child.exitcode} before it had "
-                    f"finished."
-                )
-            if isinstance(content, BenchFailed):
-                raise content
-            found[receiver] = content
-    return [found[receiver] for receiver in children]
+def _begin(barrier: threading.Barrier, watched: Connection) -> None:
+    """Called first in each process."""
+    global _gate
+    _gate = barrier.wait
+    for each in signal.SIGINT, signal.SIGTERM:  # a pool that lost a process sends the second one
+        signal.signal(each, signal.SIG_IGN)
+    Finalize(None, _ending.acquire, exitpriority=1)  # before what gives all back
+    threading.Thread(target=_end_with_parent, args=[watched], daemon=True).start()
 
 
-def _work(plan: Plan, part: int, folder: Path, barrier: Barrier, parent: Connection) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
-    begun, ending = threading.Event(), threading.Lock()
+def _end_with_parent(watched: Connection) -> None:
+    """Give all back and end, after the parent has closed its end of the pipe, or has ended."""
+    wait([watched])
+    _ending.acquire()
+    end_now(STOPPED)
 
-    def end(status: int) -> None:
-        with ending:  # for good: one of the two threads gives all back
-            end_now(status)
 
-    def end_with_parent() -> None:
-        """End after the parent has closed its connection, or has ended."""
-        with suppress(EOFError, OSError):
-            parent.recv()
-        begun.wait(START_TIMEOUT)  # or it would take a worker id after this has given all back
-        end(STOPPED)
-
-    def gate() -> None:
-        begun.set()
-        barrier.wait()
-
-    threading.Thread(target=end_with_parent, daemon=True).start()
-    found: list[Measured] | BenchFailed
+def _work(plan: Plan, folder: Path, *, shows: bool) -> list[Measured]:
     try:
         django.setup()
-        found = run_here(plan, [*map(open_target, plan.names)], folder, part=part, gate=gate)
-    except Fault as error:
-        found = error
-    except Exception as error:  # noqa: BLE001  The parent reports it.
+        return run_here(plan, folder, gate=_gate, shows=shows)
+    except Fault:
+        raise
+    except Exception as error:  # noqa: BLE001  The parent reports it. Not all can be pickled.
         reason = str(error) if isinstance(error, IdgenError) else repr(error)
-        found = BenchFailed(f"Process {os.getpid()} could not go on: {reason}")
-    begun.set()
-    with suppress(OSError):
-        parent.send(found)
-    end(0)
+        raise BenchFailed(f"Process {os.getpid()} could not go on: {reason}") from None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from heapq import merge
 from itertools import pairwise
 from pathlib import Path
@@ -16,26 +17,25 @@ from typing import Any
 
 from .targets import BenchFailed
 
-WIDTH = 8
-"""Bytes of an id in a file."""
 IN_MEMORY = 400_000
 """Ids held in memory while files are merged, of all files together."""
+WIDTH = array("q").itemsize
 
 
 class Fault(BenchFailed):
     """Ids repeat, or those of a thread do not rise."""
 
 
+@dataclass
 class Journal:
     """The ids of ``target`` that one thread got, in order. Used by one thread at a time.
 
     The name of its file says which thread.
     """
 
-    def __init__(self, target: str, path: Path) -> None:
-        self._who = f"{target}: {path.name}"
-        self._path = path
-        self._last = 0
+    target: str
+    path: Path
+    last: int = 0
 
     def add(self, taken: Iterable[Any]) -> None:
         """Write ids to the file.
@@ -43,15 +43,16 @@ class Journal:
         Raises :class:`Fault` if they do not rise, :class:`BenchFailed` for what is no id, and
         :class:`OSError`.
         """
-        ids = list(taken)
-        for before, after in pairwise([self._last, *ids]):
+        who = f"{self.target}: {self.path.name}"
+        ids = [self.last, *taken]
+        for before, after in pairwise(ids):
             if type(after) is not int or not 1 <= after < 2**63:
-                raise BenchFailed(f"{self._who} got {after!r}, which is not an id: 1 to 2**63 - 1.")
+                raise BenchFailed(f"{who} got {after!r}, which is not an id: 1 to 2**63 - 1.")
             if after <= before:
-                raise Fault(f"{self._who} got {before}, then {after}: ids did NOT RISE.")
-            self._last = after
-        with self._path.open("ab") as file:
-            array("q", ids).tofile(file)
+                raise Fault(f"{who} got {before}, then {after}: ids did NOT RISE.")
+        self.last = ids[-1]
+        with self.path.open("ab") as file:
+            array("q", ids[1:]).tofile(file)
 
 
 def prove(target: str, paths: Sequence[Path], *, in_memory: int = IN_MEMORY) -> int:
@@ -60,24 +61,20 @@ def prove(target: str, paths: Sequence[Path], *, in_memory: int = IN_MEMORY) -> 
     Raises :class:`Fault` if one repeats, and :class:`OSError`.
     """
     buffer = max(1, in_memory // max(1, len(paths)))
-    compared = repeats = last = example = 0
-    for value in merge(*(_read(path, buffer) for path in paths)):
-        compared += 1
-        if value == last:
-            repeats += 1
-            example = example or value
-        last = value
+    rising = merge(*(_read(path, buffer) for path in paths))
+    repeats = [after for before, after in pairwise(rising) if after == before]
+    compared = sum(path.stat().st_size for path in paths) // WIDTH
     if repeats:
-        holders = [path.name for path in paths if example in _read(path, buffer)]
+        holders = [path.name for path in paths if repeats[0] in _read(path, buffer)]
         raise Fault(
-            f"{target}: {repeats:,} of {compared:,} ids REPEAT, such as {example}, given to "
-            f"{' and to '.join(holders)}."
+            f"{target}: {len(repeats):,} of {compared:,} ids REPEAT, such as {repeats[0]}, given "
+            f"to {' and to '.join(holders)}."
         )
     return compared
 
 
 def _read(path: Path, buffer: int) -> Iterator[int]:
-    """The ids in a file, read ``buffer`` at a time. Opened for each, since there may be many."""
+    """The ids in a file, ``buffer`` at a time. Opened for each, since there may be many files."""
     for at in range(0, path.stat().st_size, buffer * WIDTH):
         with path.open("rb") as file:
             file.seek(at)

@@ -1,168 +1,80 @@
-"""The figures of a benchmark, as values, as a table and as JSON."""
+"""The figures of a benchmark: as dictionaries, which are its JSON, as tables and as a picture.
+
+matplotlib draws the picture. The extra ``plot`` installs it.
+"""
 
 from __future__ import annotations
 
 import os
 import platform
-from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+import re
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
+from time import perf_counter_ns as clock
 from typing import Any
 
 import django
 from django.db import connections
 
+from ...core.errors import ConfigurationError
 from ...core.generator import HAS_GIL
-from .measure import Measured, Plan, timer_ns
+from .measure import Measured, Plan
 from .proof import prove
-from .targets import Target
+from .targets import PEER
 
+Row = dict[str, Any]
+"""All figures of one target, or of one kind of key."""
 PERCENTILES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999, "p99.99": 0.9999, "max": 1.0}
 SHOWN = ("p50", "p99", "p99.9")
-LIMITS_NS = tuple(10**power for power in range(3, 8))
+TIMES = ((1e9, " s"), (1e6, " ms"), (1e3, " µs"), (0, " ns"))
+RATES = ((1e6, " M"), (1e3, " k"), (0, ""))
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """The results of one target, all threads and processes together."""
-
-    name: str
-    what: str
-    """What it is, for people."""
-    ns_per_id: float
-    """Median of the rounds: elapsed time divided by the ids of all threads and processes."""
-    ratio: float
-    """``ns_per_id``, as a multiple of that of the first target; less is faster."""
-    rounds_ns: tuple[float, ...]
-    latency_ns: Mapping[str, int]
-    """Percentiles of single ``next_id()`` calls. Reading the clock is included."""
-    latency_calls: int
-    slower: Mapping[str, float]
-    """The part of the calls that took longer than 1 µs, 10 µs and so on."""
-    compared: int | None
-    """Ids that rose in each thread, none of which repeats. None for a peer: nothing is proven."""
-    workers: tuple[int, ...]
-    """The worker id of each process, if the generator has them."""
-
-    @property
-    def ids_per_second(self) -> float:
-        return 1e9 / self.ns_per_id
+def spread(rounds: Sequence[float]) -> Row:
+    """The median of some rounds and the range of the middle half of them, in three digits."""
+    values = [float(f"{each:.3g}") for each in quantiles(rounds, n=4)]
+    return dict(zip(("low", "median", "high"), values, strict=True))
 
 
-def figures_of(
-    targets: Sequence[Target], measured: Sequence[Sequence[Measured]], folder: Path
-) -> list[Figures]:
+def ratio(figure: Row, base: Row) -> float | None:
+    """The median of ``figure`` as a multiple of that of ``base``; None where the ranges overlap."""
+    overlap = figure["low"] <= base["high"] and base["low"] <= figure["high"]
+    return None if overlap else figure["median"] / base["median"]
+
+
+def rows_of_ids(plan: Plan, measured: Sequence[Sequence[Measured]], folder: Path) -> list[Row]:
     """Combine the results of all processes, and prove the ids unique.
 
     Raises :class:`Fault` if one repeats, and :class:`OSError`.
     """
-    by_target = list(zip(*measured, strict=True))
-    first = median(_rounds_ns(by_target[0]))
-    return [
-        _figures(target, parts, first, sorted(folder.glob(f"{number}/*")))
-        for number, (target, parts) in enumerate(zip(targets, by_target, strict=True))
-    ]
+    rows: list[Row] = []
+    for place, (name, *parts) in enumerate(zip(plan.targets, *measured, strict=True)):
+        is_peer = plan.targets[name].startswith(PEER)
+        ids = plan.ids(name) * plan.threads * plan.processes
+        # The processes run each round at the same time.
+        slowest = map(max, [1] * plan.rounds, *(elapsed for elapsed, _ in parts))
+        calls = sorted(chain.from_iterable(calls for _, calls in parts))
+        row = {
+            "name": name,
+            "is_peer": is_peer,
+            "ids": ids * plan.rounds,
+            "ns_per_id": spread([elapsed / ids for elapsed in slowest]),
+            "latency_ns": {
+                label: calls[min(len(calls) - 1, int(len(calls) * share))]
+                for label, share in PERCENTILES.items()
+            },
+            "compared": None if is_peer else prove(name, sorted(folder.glob(f"{place}/*"))),
+        }
+        rows.append(row)
+        row["ratio"] = ratio(row["ns_per_id"], rows[0]["ns_per_id"])
+    return rows
 
 
-def _figures(
-    target: Target, parts: Sequence[Measured], first: float, files: Sequence[Path]
-) -> Figures:
-    rounds = _rounds_ns(parts)
-    ns_per_id = median(rounds)
-    spans = sorted(chain.from_iterable(part.latency_ns for part in parts))
-    return Figures(
-        name=target.name,
-        what=target.what,
-        ns_per_id=ns_per_id,
-        ratio=ns_per_id / first,
-        rounds_ns=tuple(rounds),
-        latency_ns={
-            name: spans[min(len(spans) - 1, int(len(spans) * share))]
-            for name, share in PERCENTILES.items()
-        },
-        latency_calls=len(spans),
-        slower={_span(limit): 1 - bisect_right(spans, limit) / len(spans) for limit in LIMITS_NS},
-        compared=prove(target.name, files) if target.ours else None,
-        workers=tuple(part.worker for part in parts if part.worker is not None),
-    )
-
-
-def _rounds_ns(parts: Sequence[Measured]) -> list[float]:
-    return [
-        max(1, *(part.elapsed_ns[turn] for part in parts)) / sum(part.ids[turn] for part in parts)
-        for turn in range(len(parts[0].ids))
-    ]
-
-
-# --- table -------------------------------------------------------------------
-
-
-def table(figures: Sequence[Figures], plan: Plan, *, latency: bool = False) -> Iterator[str]:
-    """The lines to print."""
-    width = max(17 if latency else 6, *(len(row.name) for row in figures))
-    names = tuple(PERCENTILES) if latency else SHOWN
-    head = "".join(f" {name:>9}" for name in names)
-    yield f"ratio: the time per id, as a multiple of that of {figures[0].name}; less is faster."
-    yield f"{'target':<{width}} {'ids/s':>13} {'ns an id':>9} {'ratio':>7}{head}"
-    for row in figures:
-        spans = "".join(f" {_span(row.latency_ns[name]):>9}" for name in names)
-        yield (
-            f"{row.name:<{width}} {row.ids_per_second:>13,.0f} {row.ns_per_id:>9.1f} "
-            f"{row.ratio:>6.2f}x{spans}"
-        )
-    yield ""
-    if latency:
-        yield f"{'calls longer than':<{width}}" + "".join(
-            f" {each:>9}" for each in figures[0].slower
-        )
-        for row in figures:
-            parts = "".join(f" {part:>8.3%}" for part in row.slower.values())
-            yield f"{row.name:<{width}}{parts}"
-        yield ""
-    yield from _notes(figures, plan)
-    for row in figures:
-        yield f"{row.name}: {row.what}"
-    for row in figures:
-        if row.compared is not None:
-            yield _verdict(row, plan)
-
-
-def _notes(figures: Sequence[Figures], plan: Plan) -> Iterator[str]:
-    how = "next_id()" if plan.batch == 1 else f"next_ids({plan.batch})"
-    yield (
-        f"{plan.count:,} ids of each by {how}, {plan.threads} thread(s) in each of "
-        f"{plan.processes} process(es); medians of {plan.rounds} interleaved rounds."
-    )
-    yield (
-        f"Latency: {figures[0].latency_calls:,} calls of next_id() of each, timed one by one in "
-        f"separate passes. The times include {timer_ns()} ns for reading the clock. These ids, "
-        f"and the first one of each process, are compared, too."
-    )
-
-
-def _verdict(row: Figures, plan: Plan) -> str:
-    held = f" (worker ids {', '.join(map(str, row.workers))})" if row.workers else ""
-    return (
-        f"{row.name}: {row.compared:,} ids of {plan.threads} thread(s) of {plan.processes} "
-        f"process(es){held} compared: all of a thread rose, and none repeats."
-    )
-
-
-def _span(nanoseconds: float) -> str:
-    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
-        if nanoseconds >= size:
-            return f"{nanoseconds / size:.2f} {unit}"
-    return f"{nanoseconds:.0f} ns"
-
-
-# --- JSON --------------------------------------------------------------------
-
-
-def environment() -> dict[str, Any]:
+def environment() -> Row:
     """What figures depend on."""
     return {
         "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -174,13 +86,152 @@ def environment() -> dict[str, Any]:
         "system": platform.platform(),
         "django": django.get_version(),
         "databases": {alias: connections[alias].vendor for alias in connections},
-    }
-
-
-def as_json(figures: Sequence[Figures], plan: Plan) -> dict[str, Any]:
-    """All figures, for JSON."""
-    return {
-        "settings": {**asdict(plan), "rounds": plan.rounds},
         "timer_ns": timer_ns(),
-        "targets": [{**asdict(row), "ids_per_second": row.ids_per_second} for row in figures],
     }
+
+
+def timer_ns(samples: int = 1001) -> int:
+    """Nanoseconds that reading the clock adds to each latency."""
+    return int(median(-(clock() - clock()) for _ in range(samples)))
+
+
+# --- for people --------------------------------------------------------------------
+
+
+def shown(value: float, units: Sequence[tuple[float, str]] = TIMES) -> str:
+    """``value`` in one of ``units``, in two digits: rounds differ by more than a third one."""
+    size, unit = next(each for each in units if value >= each[0])
+    return f"{float(f'{value / (size or 1):.2g}'):g}{unit}"
+
+
+def cells(figure: Row, base: Row) -> list[str]:
+    """Of nanoseconds: how many a second, the median, the range, the ratio to ``base``."""
+    multiple = ratio(figure, base)
+    return [
+        shown(1e9 / figure["median"], RATES),
+        shown(figure["median"]),
+        f"{shown(figure['low'])} to {shown(figure['high'])}",
+        "1x"
+        if figure is base
+        else shown(multiple, [(0, "x")])
+        if multiple
+        else "not distinguishable",
+    ]
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """The lines of a table, the first column to the left."""
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    for first, *rest in (head, *rows):
+        yield "  ".join([first.ljust(widths[0]), *map(str.rjust, rest, widths[1:])])
+
+
+def lines_of_ids(rows: Sequence[Row], plan: Plan) -> Iterator[str]:
+    """The lines to print."""
+    yield from table(
+        ["target", "ids/s", "an id", "half of the rounds", "ratio", *SHOWN],
+        [
+            [row["name"], *cells(row["ns_per_id"], rows[0]["ns_per_id"])]
+            + [shown(row["latency_ns"][label]) for label in SHOWN]
+            for row in rows
+        ],
+    )
+    how = "next_id()" if plan.batch == 1 else f"next_ids({plan.batch})"
+    yield (
+        f"\nMedians of {plan.rounds} interleaved rounds of {how}, in {plan.threads} thread(s) of "
+        f"each of {plan.processes} process(es). Ratio: the time of an id, as a multiple of that "
+        f"of {rows[0]['name']}; less is faster. Not distinguishable: the middle halves of the "
+        f"rounds overlap.\np50, p99, p99.9: of single calls of next_id(), which include "
+        f"{timer_ns()} ns for reading the clock."
+    )
+    for row in rows:
+        if row["compared"]:
+            yield (
+                f"{row['name']}: {row['compared']:,} ids of {plan.threads} thread(s) of "
+                f"{plan.processes} process(es) compared: all of a thread rose, and none repeats."
+            )
+        elif row["ids"] < plan.count:
+            yield f"{row['name']} is slow: {row['ids']:,} ids."
+
+
+# --- the picture -------------------------------------------------------------------
+
+
+OURS, OTHERS, LINE = "#205fa6", "#b9c0cb", "#5d6675"
+DOTS = {
+    "p50": ("half of the calls take longer", OURS),
+    "p99": ("1 of 100 takes longer", "#2c9c8f"),
+    "p99.9": ("1 of 1000 takes longer", "#d0812d"),
+}
+DARK = "@media (prefers-color-scheme: dark) { svg { filter: invert(.9) hue-rotate(180deg) } }"
+"""Turns a picture dark, and keeps its hues."""
+
+
+def check_drawing(path: Path) -> None:
+    """Raise :class:`ConfigurationError` if ``--plot`` can't draw into ``path``."""
+    if path.suffix not in {".svg", ".png"}:
+        raise ConfigurationError(f"--plot {path} must end in .svg or .png.")
+    if find_spec("matplotlib") is None:
+        raise ConfigurationError('matplotlib is not installed: pip install "django-idgen[plot]".')
+
+
+def draw(rows: Sequence[Row], path: Path) -> None:
+    """Draw the figures of targets, or of keys, as SVG or PNG. Raises :class:`OSError`."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 2.2 + 0.42 * len(rows)), layout="constrained")
+    left, right = axes = figure.subplots(1, 2, sharey=True)
+    if "latency_ns" in rows[0]:
+        _bars(left, "Ids a second", "ns_per_id", rows)
+        _dots(right, rows)
+    else:
+        _bars(left, "create(): rows a second", "ns_per_create", rows)
+        _bars(right, "bulk_create(): rows a second", "ns_per_bulk_row", rows)
+    left.set_yticks(range(len(rows)), [row["name"] for row in rows])
+    left.set_ylim(len(rows) - 0.5, -0.5)
+    for axis in axes:
+        axis.spines[:].set_visible(False)
+        axis.tick_params(left=False)
+        axis.legend(loc="upper left", bbox_to_anchor=(0, -0.08), frameon=False)
+    figure.savefig(path, dpi=150)
+    if path.suffix == ".svg":
+        styled = rf"\g<0><style>{DARK}</style>"
+        path.write_text(re.sub("<svg[^>]*>", styled, path.read_text("utf-8"), count=1), "utf-8")
+
+
+def _bars(axis: Any, title: str, figure: str, rows: Sequence[Row]) -> None:
+    """How many a second: the median of the rounds, with the range of the middle half of them."""
+    rates, low, high = (
+        [1e9 / row[figure][part] for row in rows] for part in ("median", "high", "low")
+    )
+    bars = axis.barh(
+        range(len(rows)),
+        rates,
+        color=[OTHERS if row["is_peer"] else OURS for row in rows],
+        xerr=[
+            [rate - least for rate, least in zip(rates, low, strict=True)],
+            [most - rate for rate, most in zip(rates, high, strict=True)],
+        ],
+        error_kw={"ecolor": LINE, "label": "the middle half of the rounds"},
+    )
+    axis.bar_label(bars, [shown(rate, RATES) for rate in rates], padding=4)
+    for colour, name in (OURS, "django_idgen"), (OTHERS, "others"):
+        axis.barh(0, 0, color=colour, label=name)
+    axis.set_title(f"{title} (longer is faster)", loc="left")
+    axis.tick_params(bottom=False, labelbottom=False)
+
+
+def _dots(axis: Any, rows: Sequence[Row]) -> None:
+    """Percentiles of single calls, on a log scale of 100 ns, 1 µs and so on."""
+    from matplotlib.ticker import EngFormatter, NullFormatter
+
+    for label, (meaning, colour) in DOTS.items():
+        seconds = [max(row["latency_ns"][label], 1) / 1e9 for row in rows]
+        axis.plot(seconds, range(len(rows)), "o", color=colour, label=f"{label}: {meaning}")
+    axis.set_xscale("log")
+    low, high = axis.get_xlim()
+    axis.set_xlim(min(low, 9e-8), max(high, 1.1e-6))
+    axis.xaxis.set_major_formatter(EngFormatter("s"))
+    axis.xaxis.set_minor_formatter(NullFormatter())
+    axis.grid(axis="x", color="#e3e6eb")
+    axis.set_title("Time of a single call", loc="left")
