@@ -3,18 +3,18 @@
 Ids are written as strings, and read as strings or numbers. JavaScript reads every number as a
 double, which is exact up to 2**53 only: a 63-bit id sent as a JSON number arrives as another one.
 
-``ModelSerializer`` finds :class:`IdField` in its mapping. The other classes have no mapping, so
-:func:`adopt` replaces a few of their methods. Each replacement calls the original for fields
-without an id of this app. Subclasses that override these methods keep their behaviour.
+``ModelSerializer`` picks :class:`IdField`, also with a mapping of the user's own. A field that a
+serializer declares learns of ids when it is bound to its serializer, which knows its model:
 
 =============================  =============================================================
-``ModelSerializer``            picks ``IdField``, also with a mapping of the user's own
 ``PrimaryKeyRelatedField``     gets a ``pk_field`` (DRF's own option) if none was given
 ``SlugRelatedField``           reads and writes the text if the slug is an id
 ``HyperlinkedRelatedField``    puts the text into the URL if the form isn't decimal
-``get_object()`` of views      refuses plain numbers for a scrambled id
 ``ReadOnlyField``              writes the text: ``fields = ["order_id"]`` makes one
 =============================  =============================================================
+
+A plain serializer names no model, so its fields ask each row. The methods of a user's own fields
+run as before. ``get_object()`` of views refuses plain numbers for a scrambled id.
 
 ``IDGEN["REST"]["strings"] = False`` switches all of this off, except for declared fields.
 """
@@ -22,7 +22,7 @@ without an id of this app. Subclasses that override these methods keep their beh
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import MethodType
+from functools import lru_cache, partial
 from typing import Any
 
 from django.core.exceptions import ObjectDoesNotExist
@@ -42,13 +42,9 @@ from .registration import Hooks
 
 Method = Callable[..., Any]
 
-# Attributes that cache on a serializer field what one row tells about the next:
-SHOWN = "_idgen_model"
-"""The class of the last row."""
-FOUND = "_idgen_id"
-"""The id field of the source, or None."""
-DERIVED = "_idgen_pk_field"
-"""The ``pk_field`` of a relation."""
+Field = serializers.Field[Any, Any, Any, Any]
+LISTS = (ManyRelatedField, serializers.ListField)
+"""The fields that have a child."""
 
 
 class IdField(serializers.Field[int, Any, str, Any]):
@@ -82,6 +78,7 @@ class IdField(serializers.Field[int, Any, str, Any]):
             del kwargs["default"]  # ModelSerializer passes that of a field in a unique set
         self.min_value = min_value
         self.max_value = max_value
+        self._shown: type = object  # the class of the last row, which a plain serializer shows
         self._text: TextForm | None = None
         if isinstance(text_form, TextForm):
             self._text = text_form
@@ -94,16 +91,15 @@ class IdField(serializers.Field[int, Any, str, Any]):
         """The text form of the ids."""
         if self._text is not None:
             return self._text
-        known = id_of(self)
-        if known is None:
-            return DECIMAL
-        if declared_model(self) is not None:
-            self._text = known.text
-        return known.text
+        declared = declared_model(self)
+        known = id_behind(declared or self._shown, path_of(self))
+        text = DECIMAL if known is None else known.text
+        if declared is not None:
+            self._text = text
+        return text
 
     def get_attribute(self, instance: Any) -> Any:
-        if self._text is None:
-            note_model(self, instance)
+        self._shown = type(instance)
         return super().get_attribute(instance)
 
     def to_representation(self, value: Any) -> str:
@@ -127,42 +123,19 @@ class IdField(serializers.Field[int, Any, str, Any]):
         return value
 
 
-def note_model(field: serializers.Field[Any, Any, Any, Any], instance: object) -> None:
-    """Remember the model of ``instance``, since a plain serializer does not name one.
-
-    In a list of several models each row is written as its own model says.
-    """
-    noted, kind = field.__dict__, type(instance)
-    if noted.get(SHOWN) is kind:
-        return
-    noted[SHOWN] = kind
-    for each in (field, noted.get("child_relation")):
-        if each is not None:
-            each.__dict__.pop(FOUND, None)
-            each.__dict__.pop(DERIVED, None)
+def path_of(field: Field) -> tuple[str, ...]:
+    """The way from a row to the value of ``field``; a name of no attribute before it is bound."""
+    return tuple(getattr(_owner(field), "source_attrs", ("",)))
 
 
-def id_of(field: serializers.Field[Any, Any, Any, Any]) -> GeneratedOnSave | None:
-    """The id field that the source of ``field`` leads to; None also if no model is known yet."""
-    kept = field.__dict__
-    if FOUND not in kept:
-        owner = _owner(field)
-        model = declared_model(field) or owner.__dict__.get(SHOWN)
-        if model is None or not hasattr(owner, "source_attrs"):
-            return None
-        kept[FOUND] = id_behind(model, tuple(owner.source_attrs))
-    found: GeneratedOnSave | None = kept[FOUND]
-    return found
-
-
-def declared_model(field: serializers.Field[Any, Any, Any, Any]) -> type[models.Model] | None:
+def declared_model(field: Field) -> type[models.Model] | None:
     """The ``Meta.model`` of the serializer. It counts for all rows."""
     return getattr(getattr(_owner(field).parent, "Meta", None), "model", None)
 
 
 def _owner(field: Any) -> Any:
     """``field``, or the list field that it is the child of."""
-    while isinstance(field.parent, serializers.ManyRelatedField | serializers.ListField):
+    while isinstance(field.parent, LISTS):
         field = field.parent
     return field
 
@@ -213,128 +186,162 @@ def _has_id_field(mapping: dict[Any, Any], model_field: GeneratedOnSave) -> bool
     return any(issubclass(kind, GeneratedOnSave) and kind in mapping for kind in kinds)
 
 
-# --- relations -------------------------------------------------------------------
+# --- fields that a serializer declares ------------------------------------------------------
 
 
-class DerivedPkField:
-    """``PrimaryKeyRelatedField.pk_field``: the one given, or an :class:`IdField`."""
+def _binding(original: Method) -> Method:
+    def bind(self: Any, field_name: str, parent: Any) -> None:
+        original(self, field_name, parent)
+        inner = self
+        while isinstance(inner, LISTS):
+            inner = inner.child_relation if isinstance(inner, ManyRelatedField) else inner.child
+        if isinstance(inner, TAUGHT) and _owner(inner) is self:
+            next(teach for kind, teach in TEACH.items() if isinstance(inner, kind))(inner)
 
-    def __get__(self, field: Any, owner: type | None = None) -> Any:
-        if field is None:
-            return None
-        kept = field.__dict__
-        given = kept.get("pk_field")
-        if given is not None:
-            return given
-        return kept[DERIVED] if DERIVED in kept else _derived(field)
-
-    def __set__(self, field: Any, value: Any) -> None:
-        field.__dict__["pk_field"] = value
+    return bind
 
 
-def _derived(field: Any) -> IdField | None:
-    key = _key_of_relation(field)
-    made = None if key is None else IdField(text_form=key.text)
-    if _target(field) is not None or FOUND in field.__dict__:
-        field.__dict__[DERIVED] = made  # also None, which most relations have
-    return made
+def _teach_key(field: Any) -> None:
+    """Find the ``pk_field`` now, or from the first row or value."""
+    if field.pk_field is not None:
+        return
+
+    path = path_of(field)
+
+    def learn(key: GeneratedOnSave | None) -> None:
+        field.pk_field = None if key is None else _id_field(key.text)
+
+    def learn_from(row: Any) -> None:
+        if isinstance(row, models.Model):  # not the values of a form, say
+            learn(id_behind(row.__class__, path))
+
+    declared = declared_model(field)
+    if _has_rows(field):
+        learn(key_behind(field.queryset.model))
+    elif declared is not None:
+        learn(id_behind(declared, path))
+    else:
+        _before(_owner(field), "get_attribute", learn_from)
+    if field.queryset is None and not field.read_only:  # a get_queryset() of the user's
+        _before(field, "to_internal_value", lambda _: learn(key_behind(_model_of_rows(field))))
 
 
-def _key_of_relation(field: Any) -> GeneratedOnSave | None:
-    """This app's key that a relation refers to, if that is known without a query."""
-    model = _target(field)
-    return id_of(field) if model is None else key_behind(model)
+def _teach_slug(field: Any) -> None:
+    path = tuple(field.slug_field.split("__"))
+    write, read = field.to_representation, field.to_internal_value
 
+    def to_representation(row: Any) -> Any:
+        return _as_text(id_behind(row.__class__, path), write(row))
 
-def _target(field: Any) -> Any:
-    """The model that a relation refers to, if its queryset has one."""
-    return getattr(field.queryset, "model", None) or field.__dict__.get("_idgen_target")
-
-
-def _noting_model(original: Method) -> Method:
-    def get_attribute(self: Any, instance: Any) -> Any:
-        if self.__dict__.get(SHOWN) is not type(instance):
-            note_model(self, instance)
-            if declared_model(self) is not None:
-                _retire(self, get_attribute, original)
-        return original(self, instance)
-
-    return get_attribute
-
-
-def _retire(field: Any, replacement: Method, original: Method) -> None:
-    """Make ``field`` call the original from the next row on, since it shows no id."""
-    name = original.__name__
-    if getattr(type(field), name) is replacement:
-        field.__dict__[name] = MethodType(original, field)
-
-
-def _reading_pk(original: Method) -> Method:
-    def to_internal_value(self: Any, data: Any) -> Any:
-        if self.queryset is None:  # the original calls the user's get_queryset() anyway
-            self.__dict__["_idgen_target"] = getattr(self.get_queryset(), "model", None)
-            self.__dict__.pop(DERIVED, None)
-        return original(self, data)
-
-    return to_internal_value
-
-
-def _writing_slug(original: Method) -> Method:
-    def to_representation(self: Any, obj: Any) -> Any:
-        value = original(self, obj)
-        kind = type(obj)
-        seen = self.__dict__.get("_idgen_slug")
-        if seen is None or seen[0] is not kind:
-            seen = self.__dict__["_idgen_slug"] = kind, _slug(kind, self.slug_field)
-        return value if seen[1] is None else written(seen[1].text, value)
-
-    return to_representation
-
-
-def _reading_slug(original: Method) -> Method:
-    def to_internal_value(self: Any, data: Any) -> Any:
-        rows = self.get_queryset() if self.queryset is None else self.queryset
-        found = _slug(getattr(rows, "model", None), self.slug_field)
+    def to_internal_value(data: Any) -> Any:
+        found = id_behind(_model_of_rows(field), path)
         if found is not None:
             try:
                 data = found.text.read(data)
             except InvalidId:
-                self.fail("invalid")
-        return original(self, data)
+                field.fail("invalid")
+        return read(data)
 
-    return to_internal_value
-
-
-def _slug(model: Any, slug_field: str) -> GeneratedOnSave | None:
-    # ``model`` may be any class.
-    return id_behind(model, tuple(slug_field.split("__")))
+    field.to_representation, field.to_internal_value = to_representation, to_internal_value
 
 
-def _linking(original: Method) -> Method:
-    def get_url(self: Any, obj: Any, view_name: str, request: Any, format: Any) -> Any:  # noqa: A002
-        found = _looked_up(self, type(obj))
-        plain = found is None or found.text.is_plain
-        value = None if plain else getattr(obj, self.lookup_field, None)
-        if found is not None and value is not None:
-            kwargs = {self.lookup_url_kwarg: written(found.text, value)}
-            try:
-                return self.reverse(view_name, kwargs=kwargs, request=request, format=format)
-            except NoReverseMatch:
-                pass  # such as <int:pk>
-        return original(self, obj, view_name, request, format)
+def _teach_link(field: Any) -> None:
+    get_url, get_object, reverse = field.get_url, field.get_object, field.reverse
+    name = field.lookup_url_kwarg
 
-    return get_url
+    def looked_up(kind: type) -> GeneratedOnSave | None:
+        if issubclass(kind, models.Model):
+            return id_behind(kind, (field.lookup_field,))
+        if field.lookup_field != "pk":
+            return None
+        # The row has the key alone.
+        if _has_rows(field):
+            return key_behind(field.queryset.model)
+        return id_behind(declared_model(field) or object, path_of(field))
 
+    def text_url(obj: Any, *args: Any, **kwargs: Any) -> Any:
+        found = looked_up(type(obj))
+        if found is None or found.text.is_plain:
+            field.reverse = reverse
+        else:
+            field.reverse = partial(_reverse, reverse, name, found)
+        return get_url(obj, *args, **kwargs)
 
-def _linked_row(original: Method) -> Method:
-    def get_object(self: Any, view_name: str, view_args: Any, view_kwargs: Any) -> Any:
-        found = _looked_up(self, getattr(self.get_queryset(), "model", object))
-        given = view_kwargs.get(self.lookup_url_kwarg)
-        if found is not None and _is_refused(found.text, given):
+    def object_of_text(view_name: str, view_args: Any, view_kwargs: Any) -> Any:
+        found = looked_up(_model_of_rows(field))
+        if found is not None and _is_refused(found.text, view_kwargs.get(name)):
             raise ObjectDoesNotExist
-        return original(self, view_name, view_args, view_kwargs)
+        return get_object(view_name, view_args, view_kwargs)
 
-    return get_object
+    field.get_url, field.get_object = text_url, object_of_text
+
+
+def _reverse(
+    original: Method, name: str, found: GeneratedOnSave, view_name: str, **options: Any
+) -> Any:
+    kwargs = options.pop("kwargs")
+    if name in kwargs:
+        try:
+            texts = {**kwargs, name: _as_text(found, kwargs[name])}
+            return original(view_name, kwargs=texts, **options)
+        except NoReverseMatch:
+            pass  # such as <int:pk>
+    return original(view_name, kwargs=kwargs, **options)
+
+
+def _teach_property(field: Any) -> None:
+    declared, path = declared_model(field), path_of(field)
+    if declared is not None and id_behind(declared, path) is None:
+        return
+    get_attribute = field.get_attribute
+
+    def text_of(row: Any) -> Any:
+        return _as_text(id_behind(declared or row.__class__, path), get_attribute(row))
+
+    field.get_attribute = text_of
+
+
+TEACH: dict[type, Callable[[Any], None]] = {
+    serializers.PrimaryKeyRelatedField: _teach_key,
+    serializers.SlugRelatedField: _teach_slug,
+    serializers.HyperlinkedRelatedField: _teach_link,
+    serializers.ReadOnlyField: _teach_property,
+}
+TAUGHT = tuple(TEACH)
+
+
+@lru_cache(maxsize=256)
+def _id_field(text: TextForm) -> IdField:
+    return IdField(text_form=text)
+
+
+def _before(field: Any, name: str, note: Callable[[Any], None]) -> None:
+    """Make ``field`` call ``note`` with what its method ``name`` is given, and then the method."""
+    method = getattr(field, name)
+
+    def noting(given: Any) -> Any:
+        note(given)
+        return method(given)
+
+    setattr(field, name, noting)
+
+
+def _as_text(found: GeneratedOnSave | None, value: Any) -> Any:
+    return written(found.text, value) if found is not None and type(value) is int else value
+
+
+def _has_rows(field: Any) -> bool:
+    return getattr(field.queryset, "model", None) is not None
+
+
+def _model_of_rows(field: Any) -> type:
+    """The model of the rows to choose from; any class if there are none."""
+    rows = field.get_queryset() if field.queryset is None else field.queryset
+    model: type = getattr(rows, "model", object)
+    return model
+
+
+# --- views ---------------------------------------------------------------------------
 
 
 def _looking_up(original: Method) -> Method:
@@ -361,38 +368,8 @@ def _is_refused(text: TextForm, given: Any) -> bool:
     return False
 
 
-def _looked_up(field: Any, kind: type) -> GeneratedOnSave | None:
-    if issubclass(kind, models.Model):
-        return id_behind(kind, (field.lookup_field,))
-    return _key_of_relation(field) if field.lookup_field == "pk" else None
-
-
-def _writing_property(original: Method) -> Method:
-    def get_attribute(self: Any, instance: Any) -> Any:
-        value = original(self, instance)
-        if type(value) is not int:
-            return value
-        kept = self.__dict__
-        if kept.get(SHOWN) is not type(instance):
-            note_model(self, instance)
-            if id_of(self) is None and declared_model(self) is not None:
-                _retire(self, get_attribute, original)
-        found = kept[FOUND] if FOUND in kept else id_of(self)
-        return value if found is None else written(found.text, value)
-
-    return get_attribute
-
-
 HOOKS = Hooks(
     (serializers.ModelSerializer, "build_standard_field", _building),
-    (serializers.PrimaryKeyRelatedField, "pk_field", lambda _: DerivedPkField()),
-    (serializers.PrimaryKeyRelatedField, "get_attribute", _noting_model),
-    (serializers.PrimaryKeyRelatedField, "to_internal_value", _reading_pk),
-    (ManyRelatedField, "get_attribute", _noting_model),
-    (serializers.SlugRelatedField, "to_representation", _writing_slug),
-    (serializers.SlugRelatedField, "to_internal_value", _reading_slug),
-    (serializers.HyperlinkedRelatedField, "get_url", _linking),
-    (serializers.HyperlinkedRelatedField, "get_object", _linked_row),
+    (serializers.Field, "bind", _binding),
     (generics, "get_object_or_404", _looking_up),
-    (serializers.ReadOnlyField, "get_attribute", _writing_property),
 )

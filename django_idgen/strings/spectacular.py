@@ -5,6 +5,7 @@ Import it before a schema is made, as :mod:`.registration` does.
 
 from __future__ import annotations
 
+from functools import wraps
 from typing import Any
 
 from drf_spectacular.extensions import (
@@ -12,7 +13,11 @@ from drf_spectacular.extensions import (
     OpenApiSerializerFieldExtension,
     OpenApiViewExtension,
 )
+from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.settings import spectacular_settings
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema, extend_schema_serializer
+from rest_framework.serializers import Serializer
 
 from ..core.encoding import TextForm
 from ..core.segment import MAX_ID
@@ -70,6 +75,50 @@ class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-ca
         }
 
 
+class MarkExtension(OpenApiSerializerFieldExtension):  # type: ignore[no-untyped-call]
+    """Ticks and ids of the native API: text in answers, a number or text in requests."""
+
+    target_class = "django_idgen.rest.serializers.Mark"
+    match_subclasses = True
+
+    def map_serializer_field(
+        self,
+        auto_schema: Any,  # noqa: ARG002
+        direction: Any,
+    ) -> dict[str, Any]:
+        text = {"type": "string", "pattern": "^[0-9]{1,20}$", "example": "5001"}
+        if direction == "response":
+            return text
+        return {"oneOf": [text, as_integer(self.target.min_value, self.target.max_value)]}
+
+
+class ChoiceExtension(OpenApiSerializerFieldExtension):  # type: ignore[no-untyped-call]
+    """Words without a name. drf-spectacular names a set of choices after its field.
+
+    If a field of the project has the same name, it would give both sets other names.
+    """
+
+    target_class = "django_idgen.rest.serializers.Choice"
+
+    def map_serializer_field(
+        self,
+        auto_schema: Any,  # noqa: ARG002
+        direction: Any,  # noqa: ARG002
+    ) -> dict[str, Any]:
+        # Two parts, since a single one would be taken out of its list, and named.
+        return {"allOf": [{"type": "string"}, {"enum": list(self.target.choices)}]}
+
+
+class Described(AutoSchema):
+    """What drf-spectacular says of a view of the native API: who may call it, too."""
+
+    def get_auth(self) -> list[Any]:
+        view: Any = self.view
+        is_for = {True: view.for_tokens, False: view.for_users}
+        found: list[Any] = super().get_auth()
+        return [each for each in found if is_for[TokenScheme.name in each]]
+
+
 class ViewExtension(OpenApiViewExtension):  # type: ignore[no-untyped-call]
     """The views of the native API, and subclasses of them."""
 
@@ -77,5 +126,28 @@ class ViewExtension(OpenApiViewExtension):  # type: ignore[no-untyped-call]
     match_subclasses = True
 
     def view_replacement(self) -> type:
-        found: type = self.target.described()
-        return found
+        view = self.target
+        described = {
+            action: _described(getattr(view, action), view.inputs.get(action), answer)
+            for action in {**view.inputs, **view.answers}
+            for answer in [view.answers.get(action, OpenApiTypes.OBJECT)]
+        }
+        return type(view.__name__, (view,), {**described, "schema": Described()})
+
+
+def _name(kind: Any) -> None:
+    """Give ``kind`` and what it contains names of their own: the project may have such names."""
+    extend_schema_serializer(component_name=f"Idgen{kind.__name__}")(kind)
+    for field in kind._declared_fields.values():
+        if isinstance(field, Serializer):
+            _name(type(field))
+
+
+def _described(method: Any, asked: Any, answer: Any) -> Any:
+    """A copy of ``method`` with what drf-spectacular shows of it."""
+    for kind in {asked, answer} - {None, OpenApiTypes.OBJECT}:
+        _name(kind)
+    copy: Any = wraps(method)(lambda *args, **kwargs: method(*args, **kwargs))
+    copy.schema = Described
+    sent = extend_schema(methods=["POST", "PATCH"], request=asked, responses=answer)(copy)
+    return extend_schema(methods=["GET"], parameters=asked and [asked], responses=answer)(sent)
