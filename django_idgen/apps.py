@@ -1,5 +1,6 @@
 """The Django application."""
 
+import logging
 from contextlib import suppress
 from typing import Any
 
@@ -7,6 +8,8 @@ from django.apps import AppConfig
 from django.core.signals import setting_changed
 from django.db.models.signals import post_migrate, pre_migrate
 from django.utils.translation import gettext_lazy as _
+
+logger = logging.getLogger("django_idgen")
 
 
 class IdgenConfig(AppConfig):
@@ -62,6 +65,9 @@ def _start_metrics() -> None:
     # The checks report what is wrong or missing.
     with suppress(ConfigurationError, ImportError):
         if are_metrics_wanted() and maps.current_settings().metrics is not None:
-            from .ops.metrics.exporter import start
-
-            start()
+            try:
+                from .ops.metrics.exporter import start
+            except OSError:  # prometheus_client opens its files
+                logger.exception("There are no metrics. PROMETHEUS_MULTIPROC_DIR must be writable.")
+            else:
+                start()

@@ -289,7 +289,7 @@ def described(alias: str, body: Mapping[str, Any]) -> tuple[BitLayout, Namespace
             ahead_ticks=number_of(body, "ahead_ticks"),
             fingerprint={**layout.fingerprint(), "registry": "http", "workers": [first, end]},
         )
-    except (ConfigurationError, KeyError, TypeError, ValueError) as error:
+    except (ConfigurationError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise RegistryUnavailable(
             f"The service's description of generator {alias!r} is not valid: "
             f"{sentence(error)} Check that the service runs the same version of django_idgen."
@@ -298,11 +298,10 @@ def described(alias: str, body: Mapping[str, Any]) -> tuple[BitLayout, Namespace
 
 
 def _layout(words: Mapping[str, Any]) -> BitLayout:
-    epoch_us = int(words["epoch_us"])
     return BitLayout(
         tuple((name, bits) for name, bits in words["fields"]),
-        tick_us=words["tick_us"],
-        epoch_us=epoch_us,
+        tick_us=number_of(words, "tick_us", least=1),
+        epoch_us=number_of(words, "epoch_us"),
         name=word_of(words, "name"),
         worker_parts=tuple((name, bits) for name, bits in words["worker_parts"]),
     )

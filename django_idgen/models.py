@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from django.core.exceptions import ValidationError
-from django.core.validators import MaxValueValidator, MinValueValidator
+from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models, router
 from django.db.models import Case, F, Q, Value, When
 from django.db.models.functions import Greatest, Now
@@ -73,16 +73,26 @@ def validate_patterns(value: str) -> None:
             )
 
 
-class NameField(Text):
-    """A ``CharField`` that compares characters, whatever the collation.
+class LineField(Text):
+    """A ``CharField`` of one line: what logs and lists show raw. Migrations see a ``CharField``."""
 
-    MySQL and MariaDB take "Orders", "ordérs" and "orders " for "orders", unless the column says
-    otherwise. We can't change the columns of Leaf's table. Migrations see a ``CharField``.
-    """
+    default_validators = [  # noqa: RUF012
+        *models.CharField.default_validators,
+        # No control characters, line breaks, or marks that turn the direction of what follows.
+        RegexValidator(r"^[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]*\Z"),
+    ]
 
     def deconstruct(self) -> Any:
         name, _path, args, kwargs = super().deconstruct()
         return name, "django.db.models.CharField", args, kwargs
+
+
+class NameField(LineField):
+    """A ``CharField`` that compares characters, whatever the collation.
+
+    MySQL and MariaDB take "Orders", "ordérs" and "orders " for "orders", unless the column says
+    otherwise. We can't change the columns of Leaf's table.
+    """
 
 
 @NameField.register_lookup
@@ -176,7 +186,7 @@ class LeafAlloc(HomeModel):
             "How many ids a process fetches at a time. A change applies from the next fetch."
         ),
     )
-    description = models.CharField(_("description"), max_length=256, blank=True, db_default="")
+    description = LineField(_("description"), max_length=256, blank=True, db_default="")
     update_time = models.DateTimeField(_("last change"), auto_now=True, db_default=Now())
 
     # Not Leaf's columns. Each has a database default, so that Leaf can still insert rows.
@@ -267,8 +277,8 @@ class SegmentHistory(HomeModel):
         indexes: ClassVar[list[models.Index]] = [
             models.Index(fields=["tag", "start"], name="django_idgen_history_tag"),
         ]
-        verbose_name = _("history row")
-        verbose_name_plural = _("history rows")
+        verbose_name = _("segment granted")
+        verbose_name_plural = _("segments granted")
 
     def __str__(self) -> str:
         return f"{self.tag} [{self.start}, {self.stop})"
@@ -448,7 +458,7 @@ class AccessToken(models.Model):
         ),
     )
     leases = models.TextField(
-        _("leases"),
+        _("may run its own generator"),
         blank=True,
         default="",
         validators=[validate_patterns],

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["idgen_fixed_ids", "idgen_sequential"]
 
+pytest.register_assert_rewrite("django_idgen.testing.contracts")
+
 
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure() -> None:

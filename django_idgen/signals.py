@@ -23,6 +23,7 @@ from typing import Any
 from django.dispatch import Signal
 
 from .core.clock import SYSTEM_CLOCK
+from .core.errors import IdgenError
 from .core.lease import Lease
 from .core.loader import Loader
 from .core.segment import Segment
@@ -159,12 +160,13 @@ def log_event(signal: Signal, **values: object) -> None:
     if left_out:
         words.append(f"(and {left_out} more like it)")
     error: Any = values.get("error")
+    is_expected = LEVELS[name] < logging.ERROR or isinstance(error, IdgenError)
     logger.log(
         LEVELS[name],
         "%s %s",
         name,
         " ".join(words),
-        exc_info=error if LEVELS[name] >= logging.ERROR else None,
+        exc_info=None if is_expected else error,
         extra=_fields(name, {**values, "left_out": left_out or None}),
     )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import inspect
 import itertools
+import re
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator
@@ -23,9 +24,12 @@ sys.path.insert(0, str(ROOT))
 settings.configure(INSTALLED_APPS=["django_idgen"], USE_TZ=True)
 django.setup()
 
+from django_idgen import checks  # noqa: E402
+from django_idgen.ops import doctor  # noqa: E402
 from django_idgen.ops.metrics import definitions  # noqa: E402
 from django_idgen.settings import config  # noqa: E402
 from tests.hazards import HAZARDS, tests_of  # noqa: E402
+from tests.ops.metrics.samples import listed  # noqa: E402
 
 REGISTRIES = (
     "django_idgen.leases.database.DatabaseLeases",
@@ -185,14 +189,46 @@ def metrics_page() -> str:
     for title, words, group in groups:
         rows = [
             (
-                f"`{each.name}{'_total' if each.kind == 'counter' else ''}`",
+                f"`{each.name}`",
                 each.kind,
                 ", ".join(f"`{label}`" for label in each.labels) or "none",
                 each.help,
             )
-            for each in group.values()
+            for each in listed(group)
         ]
         lines += [f"## {title}", "", words, "", *_table(("metric", "kind", "labels", ""), rows)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def checks_page() -> str:
+    """Return the page of all system checks, from the docstring of their module."""
+    found = re.findall(r"^([EIW]\d{3}) +(.+)$", checks.__doc__ or "", re.MULTILINE)
+    examined = {"W020": "all of them"} | {
+        each: name
+        for name, examine in doctor.CHECKS.items()
+        for each in re.findall(r"[EIW]\d{3}", (examine.__doc__ or "").partition(":")[0])
+    }
+    lines = [
+        "# All checks",
+        "",
+        GENERATED,
+        "",
+        "For a look-up: each system check, by its id, with the prefix `django_idgen.`. The first "
+        "letter says how serious it is: error, warning or information.",
+        "",
+        "`manage.py check` runs those whose last column is empty. The others ask databases, Redis "
+        "and services. They run with `manage.py check --deploy --database ALIAS`, never with "
+        "`migrate`, and in [the doctor](operating.md#the-doctor), under the name that the column "
+        "has.",
+        "",
+        *_table(
+            ("id", "", "doctor"),
+            (
+                (f"`{each}`", text.replace("``", "`"), examined.get(each, ""))
+                for each, text in found
+            ),
+        ),
+    ]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -220,6 +256,7 @@ def hazards_page() -> str:
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs"
+    (folder / "reference-checks.md").write_text(checks_page(), "utf-8")
     (folder / "reference-hazards.md").write_text(hazards_page(), "utf-8")
     (folder / "reference-settings.md").write_text(settings_page(), "utf-8")
     (folder / "reference-metrics.md").write_text(metrics_page(), "utf-8")

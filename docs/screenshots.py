@@ -29,8 +29,8 @@ PATIENCE = 60
 
 PAGES = {
     "tags": ("leafalloc/", 800),
-    "tag": ("leafalloc/order.number/change/", 1200),
-    "workers": ("workerlease/map/default/", 980),
+    "tag": ("leafalloc/order.number/change/", 1120),
+    "workers": ("workerlease/", 860),
     "decode": ("decode/?id={id}", 840),
 }
 """By the name of the picture: an address below the admin of django_idgen, and a height."""

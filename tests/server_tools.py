@@ -6,11 +6,10 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from django.db import connections
 
@@ -20,8 +19,6 @@ from django_idgen.db.tables import bring_up
 from tests import servers, warm
 from tests.servers import free_port
 from tests.wires import COMMIT, LossyWire
-
-T = TypeVar("T")
 
 ROOT = Path(__file__).parents[1]
 
@@ -129,18 +126,6 @@ def kill_session_of(connection: Any) -> None:
     deadline = SYSTEM_CLOCK.stopwatch() + 30
     while execute_apart(connection.alias, SESSION[connection.alias].format(session)):
         assert SYSTEM_CLOCK.stopwatch() < deadline
-
-
-def at_once(count: int, job: Callable[[int], T]) -> list[T]:
-    """The results of ``job(0)`` to ``job(count - 1)``, each in a thread, let go together."""
-    barrier = threading.Barrier(count)
-
-    def run(number: int) -> T:
-        barrier.wait()
-        return job(number)
-
-    with ThreadPoolExecutor(count) as pool:
-        return list(pool.map(run, range(count)))
 
 
 def make_tables(alias: str) -> None:

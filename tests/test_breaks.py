@@ -39,7 +39,11 @@ def test_each_break_has_a_name_of_its_own() -> None:
 
 def test_each_test_that_is_named_is_there() -> None:
     """A test that was renamed is noticed here, before a long run comes to it."""
-    contracts = "".join(path.read_text() for path in ROOT.glob("tests/contracts/*_contract.py"))
+    suites = [
+        *ROOT.glob("django_idgen/testing/contracts/*.py"),
+        *ROOT.glob("tests/contracts/*_contract.py"),
+    ]
+    contracts = "".join(path.read_text() for path in suites)
     for test in sorted({test for each in BREAKS for test in each.tests}):
         path, *names = test.partition("[")[0].split("::")
         text = (ROOT / path).read_text(encoding="utf-8")

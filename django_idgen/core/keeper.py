@@ -125,6 +125,14 @@ class LeaseKeeper:
         return max(0.0, (end_us - self._time.now_us()) / 1e6)
 
     @property
+    def skewed_by_us(self) -> int | None:
+        """How far this host's clock is off the registry's, if ``refuse_skew`` forbids that."""
+        if self.lease is None or not self.refuse_skew:
+            return None
+        offset_us = self._clock.wall_ns() // 1000 - self._time.now_us()
+        return offset_us if abs(offset_us) > self._skew_limit_us else None
+
+    @property
     def renewal_failed(self) -> bool:
         """Whether the last attempt to renew failed."""
         return self._tried_ns > self._renewed_ns

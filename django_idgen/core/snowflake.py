@@ -115,6 +115,8 @@ class SnowflakeStats:
     """Ids issued without a lease, which may repeat: see ``degraded_worker``."""
     renewals: int
     renewal_failures: int
+    refusals: int
+    """Times that no lease was available."""
     lease: Lease | None
 
 
@@ -597,6 +599,7 @@ class SnowflakeGenerator(PerProcess, Generator):
             degraded=counts.degraded,
             renewals=self.keeper.renewals,
             renewal_failures=self.keeper.failures,
+            refusals=self.keeper.refusals,
             lease=self.keeper.lease,
         )
 

@@ -13,6 +13,9 @@ from .errors import IdgenError
 from .loader import Loader, inline_loader
 from .segment import STEP, Demand, Segment
 
+POOL = "pool"
+"""The holder of segments that were fetched for the pool."""
+
 
 @dataclass(frozen=True, slots=True)
 class Stock:

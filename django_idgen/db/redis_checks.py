@@ -1,19 +1,19 @@
-"""W005, W006: the settings of the Redis that lends worker ids or keeps the pool.
+"""W005, and what other checks need of the Redis that lends worker ids or keeps the pool.
 
 A loss in Redis is noticed and repeats no id. But each loss costs a piece of the id space,
-and ids are stamped ahead of time for a while. Both checks say how to lose less.
+and ids are stamped ahead of time for a while.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Warning  # noqa: A004
 
-from ..core.errors import ConfigurationError
+from ..core.errors import IdgenError
 from ..settings.config import BackendSettings, SettingsError, nested_leases, read_settings
 
 USERS = ("django_idgen.leases.redis.RedisLeases", "django_idgen.sources.pool.PoolSource")
@@ -36,40 +36,27 @@ def check_shared_redis() -> list[CheckMessage]:
     ]
 
 
-def check_eviction() -> list[CheckMessage]:
-    """W006. Asks the servers."""
-    return [
-        Warning(
-            f"The Redis of CACHES[{alias!r}] evicts keys when its memory is full "
-            f"(maxmemory-policy {policy}): worker ids or pooled segments would be lost.",
-            hint="Set 'maxmemory-policy noeviction' there, or give django_idgen a server of "
-            "its own.",
-            id="django_idgen.W006",
-        )
-        for alias in sorted(redis_aliases())
-        for policy in _evicting(alias)
-    ]
-
-
 def redis_aliases() -> set[str]:
     """The cache aliases whose Redis the settings rely on."""
     try:
-        return _aliases([read_settings().segments.source]) | lending_aliases()
-    except SettingsError:
-        return set()  # E001 has said so
-
-
-def lending_aliases() -> set[str]:
-    """The cache aliases whose Redis lends worker ids."""
-    try:
-        entries = read_settings().generators.values()
-        return _aliases(one for entry in entries for one in _with_nested(entry.leases))
+        read = read_settings()
+        leases = [one for each in read.generators.values() for one in _with_nested(each.leases)]
     except (SettingsError, ImportError):
         return set()  # E001 has said so
-
-
-def _aliases(backends: Iterable[BackendSettings]) -> set[str]:
+    backends = [read.segments.source, *leases]
     return {str(one.options.get("alias", DEFAULT)) for one in backends if one.path in USERS}
+
+
+def asked(alias: str, call: Callable[[Any], Any], unavailable: type[IdgenError]) -> Any:
+    """What the server of ``alias`` answers. Raises as :meth:`.OwnRedis.ask`."""
+    # Imported here, since only projects that use Redis have django-redis.
+    from .redis_client import OwnRedis
+
+    own = OwnRedis(alias)
+    try:
+        return own.ask(call, unavailable=unavailable)
+    finally:
+        own.close()
 
 
 def _with_nested(leases: BackendSettings) -> Iterator[BackendSettings]:
@@ -107,18 +94,3 @@ def _place(location: str, usual_db: object) -> object:
         return location  # no URL of a Redis
     server = found.get("path") or (found.get("host", "localhost"), found.get("port", 6379))
     return server, str(found.get("db", usual_db))
-
-
-def _evicting(alias: str) -> Iterator[str]:
-    from .redis_client import OwnRedis
-
-    own = OwnRedis(alias)
-    try:
-        memory = own.ask(lambda client: client.info("memory"), unavailable=ConfigurationError)
-    except ConfigurationError:
-        return  # the code that needs the server reports it
-    finally:
-        own.close()
-    policy = str(memory.get("maxmemory_policy", "noeviction"))
-    if memory.get("maxmemory") and policy != "noeviction":
-        yield policy

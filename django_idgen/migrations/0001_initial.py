@@ -320,8 +320,8 @@ class Migration(migrations.Migration):
                 ("taken_at", models.DateTimeField(db_index=True, verbose_name="taken")),
             ],
             options={
-                "verbose_name": "history row",
-                "verbose_name_plural": "history rows",
+                "verbose_name": "segment granted",
+                "verbose_name_plural": "segments granted",
                 "db_table": "django_idgen_history",
                 "ordering": ["-taken_at", "-id"],
                 "managed": False,
@@ -420,7 +420,7 @@ class Migration(migrations.Migration):
                             "ids itself, one per line."
                         ),
                         validators=[django_idgen.models.validate_patterns],
-                        verbose_name="leases",
+                        verbose_name="may run its own generator",
                     ),
                 ),
                 ("created_at", models.DateTimeField(auto_now_add=True, verbose_name="made")),

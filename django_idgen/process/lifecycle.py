@@ -28,12 +28,13 @@ _watching: set[str] = set()
 
 def register(
     *,
-    close: Callable[[], None],
+    close: Callable[[], None] | None = None,
     forget: Callable[[], None],
     before_fork: Callable[[], None] | None = None,
 ) -> None:
     """Register functions to call at a clean end, in the child of a fork, and before the fork."""
-    _close.append(close)
+    if close is not None:
+        _close.append(close)
     _forget.append(forget)
     if before_fork is not None:
         _before_fork.append(before_fork)

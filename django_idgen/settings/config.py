@@ -273,7 +273,7 @@ class MetricsSettings:
     tags: int = _setting(200, partial(check_whole, least=0, most=100_000, error=SettingsError))
     """Tags with figures of their own, per process and for the fleet; the rest are added up."""
     every: float = _setting(5.0, partial(seconds, least=0.1))
-    """Seconds between two updates of the files of ``PROMETHEUS_MULTIPROC_DIR``."""
+    """Seconds between two updates of a process's figures at the end of requests and tasks."""
     shared: bool = _setting(True, flag)
     """Whether to ask databases and Redis for the figures that all processes share."""
     max_age: float = _setting(10.0, partial(seconds, least=0.0))

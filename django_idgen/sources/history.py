@@ -11,25 +11,29 @@ from datetime import datetime
 from django.db import transaction
 
 from ..core.lease import process_label
-from ..core.segment import Segment
+from ..core.segment import Demand, Segment
+from ..core.source import POOL
 from ..db.connection import home_of
 from ..db.rows import insert_row
 from ..models import SegmentHistory
 
 BATCH = 5000
-POOL = "pool"
-"""The holder of segments that were fetched for the pool."""
 
 
-def record(segment: Segment, alias: str, taken_at: datetime, *, for_pool: bool) -> None:
-    """Write that this process, or the pool, gets ``segment`` of the database ``alias``."""
+def holder_of(demand: Demand) -> str:
+    """Who gets the ids of a fetch: this process, or the pool."""
+    return POOL if demand.for_pool else process_label()
+
+
+def record(segment: Segment, alias: str, taken_at: datetime, *, holder: str) -> None:
+    """Write that ``holder`` gets ``segment`` of the database ``alias``."""
     insert_row(
         SegmentHistory(
             tag=segment.tag,
             start=segment.start,
             stop=segment.stop,
             delta=segment.delta,
-            holder=POOL if for_pool else process_label(),
+            holder=holder,
             taken_at=taken_at,
         ),
         alias,

@@ -45,7 +45,7 @@ from ..core.errors import (
     TagPaused,
 )
 from ..core.events import Emit
-from ..core.lease import PROTOCOL_VERSION, process_label
+from ..core.lease import PROTOCOL_VERSION
 from ..core.loader import Loader
 from ..core.segment import (
     ALONE,
@@ -137,7 +137,7 @@ def move(
     as this one; must be at or above ``lowest`` and not near the end of the ids; and must record
     the server that the SQL expression ``identity`` returns (unless empty). A ``shared`` tag has
     a different ``max_id`` in each database, and may skip ids to reach ``lowest``. ``holder``: the
-    process that gets the ids.
+    process that gets the ids, or the pool.
     """
     if lowest > MAX_ID - _LONGEST_MOVE or demand.at_least > MAX_STEP:
         return None
@@ -402,7 +402,7 @@ class ServerSource(Source):
             *self._names,
             identity=self._identity(connection),
             shared=self._shared,
-            holder=process_label(),
+            holder=history.holder_of(demand),
         )
         if row is None:
             found = read_values(self._rows(tag), "paused")
@@ -457,7 +457,7 @@ class ServerSource(Source):
         self._rows(tag).update(
             max_id=stop,
             update_time=Now(),
-            holder=process_label(),
+            holder=history.holder_of(demand),
             fetched_at=Now(),
             fetched_ids=len(range(first, stop, row.delta)),
         )
@@ -471,7 +471,7 @@ class ServerSource(Source):
         segment = Segment(tag, shard.first(base), row["max_id"], row["step"], shard.delta)
         now = row["update_time"]
         if self.history:
-            history.record(segment, self.alias, now, for_pool=demand.for_pool)
+            history.record(segment, self.alias, now, holder=history.holder_of(demand))
         if self._measures:
             known = Rate(row["rate"], row["measured_at"], row["measured_used"])
             if known.is_due(now):

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from secrets import token_hex
 
-from django_idgen.contrib.bench.targets import peer
+from django_idgen.contrib.bench.targets import Peer
 from django_idgen.core.loader import Loader
 from django_idgen.core.segment_generator import SegmentAllocator
 from tests import servers
@@ -68,7 +68,7 @@ def _single() -> Iterator[Row]:
     with _pooled(1_000_000) as allocator:
         ours = allocator.generator("bench")
         ours.next_id()
-        sources = [peer("count").source, ours]
+        sources = [Peer("count"), ours]
         medians, ratios = paired([partial(id_ns, each, SINGLE_CALLS) for each in sources], ROUNDS)
         note = f"{medians[1]:.1f} against {medians[0]:.1f} ns"
         yield at_most("segment next_id() with a pool, against count", 1.1, ratios[1], note=note)

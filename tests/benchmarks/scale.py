@@ -22,7 +22,6 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
-from django_idgen.contrib.bench.measure import quiet_gc
 from django_idgen.core.layout import BitLayout
 from django_idgen.core.lease import Lease, Namespace
 from django_idgen.core.loader import inline_loader
@@ -32,6 +31,7 @@ from tests import servers
 from .bars import Row, Skipped, at_least, at_most
 from .generators import allocator
 from .project import REDIS, own_database
+from .timing import quiet_gc
 
 PROCESSES = (1, 2, 4, 8, 16)
 IDS = 1_000_000

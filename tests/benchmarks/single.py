@@ -11,7 +11,7 @@ from functools import partial
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from django_idgen.contrib.bench.targets import peer
+from django_idgen.contrib.bench.targets import Peer
 from django_idgen.core.buffered import BufferedGenerator
 from django_idgen.core.layout import parse_layout
 from django_idgen.core.segment_generator import SegmentAllocator
@@ -39,7 +39,7 @@ def _snowflake() -> Iterator[Row]:
     with snowflake(max_ahead=1.0) as ours:
         ours.next_id()
         others = ["uuid7", "snowflake-id"]
-        sources = [ours, *(peer(name).source for name in others)]
+        sources = [ours, *map(Peer, others)]
         medians, ratios = paired([partial(id_ns, each, CALLS) for each in sources], ROUNDS)
     for name, bar, median, ratio in zip(others, (1.0, 0.4), medians[1:], ratios[1:], strict=True):
         what = f"snowflake next_id(), max_ahead 1 s, against {name}"
@@ -68,7 +68,7 @@ def _serial() -> Iterator[Row]:
 def _against_count(what: str, ours: Any) -> Iterator[Row]:
     """Looked up for each id, and kept by its caller: against the same of ``count``."""
     ours.next_id()
-    count = peer("count").source
+    count = Peer("count")
     looked_up = [partial(id_ns, each, CALLS) for each in (count, ours)]
     kept = [partial(call_ns, each.next_id, CALLS) for each in (count, ours)]
     for how, jobs in (("", looked_up), (" that was kept", kept)):

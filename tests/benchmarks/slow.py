@@ -10,13 +10,14 @@ import time
 from array import array
 from collections.abc import Iterator
 
-from django_idgen.contrib.bench.measure import quiet_gc, timer_ns
+from django_idgen.contrib.bench.report import timer_ns
 from django_idgen.core.loader import Loader
 from django_idgen.core.segment import STEP, Demand, Segment
 from django_idgen.core.segment_generator import SegmentAllocator, SegmentGenerator
 from django_idgen.sources.memory import MemorySource
 
 from .bars import Row, Skipped, at_most
+from .timing import quiet_gc
 
 FETCH = 0.05
 """Seconds that a fetch takes."""

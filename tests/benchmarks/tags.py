@@ -9,12 +9,12 @@ from functools import partial
 from time import perf_counter_ns
 from typing import Protocol
 
-from django_idgen.contrib.bench.measure import quiet_gc
 from django_idgen.core.loader import inline_loader
 
 from .bars import Row, at_most, paired
 from .generators import allocator
 from .project import configure
+from .timing import quiet_gc
 
 TAGS = 100_000
 BUSY = 100

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from django_idgen.contrib.bench.measure import in_threads, shares, take
-from django_idgen.contrib.bench.targets import Target, target_of
+from django_idgen.contrib.bench.measure import in_threads, take
 from django_idgen.core.generator import Generator
 
 from .bars import Row, at_least, paired
@@ -27,27 +27,26 @@ def rows() -> Iterator[Row]:
 
 
 def _row(what: str, made: Generator, batch: int) -> Row:
-    target = target_of(what, made)
     made.next_id()
     count = IDS if batch == 1 else 50 * IDS
-    jobs = [partial(_total_ns, target, count, threads, batch) for threads in (THREADS, 1)]
+    jobs = [partial(_total_ns, made, count, threads, batch) for threads in (THREADS, 1)]
     medians, ratios = paired(jobs, ROUNDS)
     rates = [count / ns * 1e3 for ns in medians]
     note = f"{rates[0]:.2f} against {rates[1]:.2f} M ids/s"
     return at_least(f"{what}: {THREADS} threads, of one's total", 0.9, ratios[1], note=note)
 
 
-def _total_ns(target: Target, count: int, threads: int, batch: int) -> float:
-    counts = shares(count, threads)
-    elapsed, _ = in_threads(lambda lane: _take(target, counts[lane], batch), threads)
+def _total_ns(made: Generator, count: int, threads: int, batch: int) -> float:
+    with ThreadPoolExecutor(threads) as pool:
+        elapsed, _ = in_threads(lambda: _take(made, count // threads, batch), pool, threads)
     return elapsed
 
 
-def _take(target: Target, count: int, batch: int) -> None:
+def _take(made: Generator, count: int, batch: int) -> None:
     if batch == 1:
-        take(target, count, batch)
+        take(made, count, batch)
         return
     # Not kept: what a million ids cost in memory is no matter of threads.
-    next_ids = target.next_ids
+    next_ids = made.next_ids
     for _ in range(count // batch):
         next_ids(batch)

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import repeat
 from time import perf_counter_ns
 from typing import Any
 
-from django_idgen.contrib.bench.measure import quiet_gc
+__all__ = ["call_ns", "id_ns", "interleaved", "quiet_gc"]
 
-__all__ = ["call_ns", "id_ns", "interleaved"]
+
+@contextmanager
+def quiet_gc() -> Iterator[None]:
+    """Collect garbage now and not again within the block, so that all jobs are equal."""
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def call_ns(call: Callable[[], object], calls: int) -> float:

@@ -15,6 +15,7 @@ SCRAMBLING = "django_idgen/core/encoding.py"
 SCRAMBLED = "tests/core/test_scrambling.py"
 TESTS = "tests/core/test_layout.py"
 TEXTS = "tests/core/test_encoding.py"
+PAST = "tests/contrib/adopt/test_past_ids.py"
 MOVING = "tests/ops/doctor/test_moving.py"
 
 BREAKS = (
@@ -193,6 +194,83 @@ BREAKS = (
         "AS bigint MAXVALUE {last:d}{restart}",
         "AS bigint NO MAXVALUE{restart}",
         ("tests/contrib/adopt/test_keys.py::test_the_counter_stops_at_the_fence",),
+    ),
+    Break(
+        "two tables get ids of one tick of the past",
+        "I1",
+        "django_idgen/core/book.py",
+        "_save_eras(book, (*stored.eras, era))",
+        "_save_eras(book, stored.eras)",
+        (f"{PAST}::test_two_tables_at_once_have_no_tick_in_common",),
+    ),
+    Break(
+        "an id of the past is made with a worker id that was lent then",
+        "I1, I8",
+        "django_idgen/core/stored.py",
+        "concerned = range(max(workers.start, first), min(workers.stop, end))",
+        "concerned = range(max(workers.start, first), min(workers.stop, first + 1))",
+        (f"{PAST}::test_no_id_comes_twice_in_any_history",),
+    ),
+    Break(
+        "a run repeats ids of its column after the registry was set back",
+        "I1",
+        "django_idgen/contrib/adopt/past_ids.py",
+        "start = max(left[self._worker], self._left)",
+        "start = max(left[self._worker], 0)",
+        (f"{PAST}::test_a_registry_that_was_set_back_repeats_no_id_of_the_column",),
+    ),
+    Break(
+        "after a loss ids of before are made with worker ids that were lent then",
+        "I1, L7",
+        "django_idgen/core/book.py",
+        "    if begins and record.fence:",
+        "    if begins and record.fence < 0:",
+        (
+            f"{PAST}::test_a_range_of_worker_ids_that_was_forgotten",
+            f"{PAST}::test_a_replica_that_lacks_the_last_claims",
+        ),
+    ),
+    Break(
+        "two books of one namespace record the ids of one moment",
+        "I1",
+        "django_idgen/contrib/adopt/past_ids.py",
+        "if other is None or other.key != book.key:",
+        "if other is None:",
+        (f"{PAST}::test_one_namespace_in_two_places_is_refused",),
+    ),
+    Break(
+        "a claim passes for a book that was left",
+        "I1, I8",
+        "django_idgen/ops/doctor/move.py",
+        "        and lent.workers.stop <= era.workers.stop\n",
+        "",
+        ("tests/ops/doctor/test_moves.py::test_a_claim_shows_nothing_of_what_another_book_lent",),
+    ),
+    Break(
+        "two runs at once fill one table out of order",
+        "I2",
+        "django_idgen/contrib/adopt/filling.py",
+        "if written < len(keys) and self._count_full(keys) > written:",
+        "if written > len(keys):",
+        ("tests/contrib/adopt/test_created_from.py::test_two_runs_at_once",),
+    ),
+    Break(
+        "a move to another database forgets the worker ids of old rows",
+        "I1, I8",
+        "django_idgen/ops/doctor/move.py",
+        "for era in (*stored.eras, stored.era)]",
+        "for era in (stored.era,)]",
+        ("tests/contrib/adopt/test_created_from.py::test_what_was_taken_moves_along",),
+    ),
+    Break(
+        "the filling goes on as long as rows are inserted",
+        "hazard 119",
+        "django_idgen/fields/operations.py",
+        "last, is_full = rows[-1], len(rows) == most",
+        "last = rows[-1]",
+        (
+            "tests/contrib/adopt/test_keys.py::test_the_filling_ends_while_rows_are_inserted_without_a_pause",
+        ),
     ),
     Break(
         "a scrambled text may hold more than 64 bits",

@@ -205,7 +205,7 @@ BREAKS = (
     Break(
         "a DELETE frees what its client may still stamp",
         "L3, hazard 70",
-        "django_idgen/contrib/old_servers/cosid.py",
+        "django_idgen/contrib/old_servers/machines.py",
         "release(grant.lease, last_tick=self._space.max_ticks)",
         "release(grant.lease, last_tick=self._latest(grant))",
         (
@@ -216,7 +216,7 @@ BREAKS = (
     Break(
         "a DELETE of a past life frees a CosId client's machine id",
         "L3, hazard 51",
-        "django_idgen/contrib/old_servers/cosid.py",
+        "django_idgen/contrib/old_servers/machines.py",
         "            if not instance.stable and self._is_settled(grant):",
         "            if not instance.stable:",
         ("tests/contrib/old_servers/test_cosid_machines.py::test_a_late_delete_frees_nothing",),
@@ -224,7 +224,7 @@ BREAKS = (
     Break(
         "a stable CosId instance begins again where its lease did",
         "L1, hazard 80",
-        "django_idgen/contrib/old_servers/cosid.py",
+        "django_idgen/contrib/old_servers/machines.py",
         "            tick = max(tick, self._latest(grant) + 1)",
         "            tick = max(tick, space.tick_at(grant.reading.registry_us))",
         (

@@ -19,11 +19,11 @@ MOUNTED = "tests/contrib/old_servers/test_mounting.py"
 
 BREAKS = (
     Break(
-        "a long header is gone through by a stranger's leave",
+        "a header of a stranger's is gone through by an expression",
         "hazard 74",
         REDACTION,
-        "    if len(text) > MOST_TEXT:",
-        "    if len(text) > MOST_TEXT * 10**6:",
+        '        meta.pop("HTTP_REFERER", None)\n',
+        '        meta["HTTP_REFERER"] = redacted(meta.get("HTTP_REFERER"))\n',
         (f"{HIDDEN}::test_a_hostile_header_holds_up_nothing",),
     ),
     Break(
@@ -38,8 +38,8 @@ BREAKS = (
         "an answer names each unknown field there is",
         "hazard 75",
         "django_idgen/rest/serializers.py",
-        "        unknown = few_of(\n",
-        "        unknown = dict(\n",
+        "for name in unknown[:MOST_NAMED]}",
+        "for name in unknown}",
         (f"{BAD}::test_few_of_many_wrong_names_are_told",),
     ),
     Break(
@@ -62,8 +62,8 @@ BREAKS = (
         "who was known waits for a stranger after a restart",
         "a limit that refuses an honest holder",
         AUTHENTICATION,
-        "not TOKENS.has_seen(secret) and not _ask_cache(cache.get, key):",
-        "not TOKENS.has_seen(secret):",
+        "    if not is_known and not _ask_cache(cache.get, key):",
+        "    if not is_known:",
         (f"{OFTEN}::test_who_was_known_comes_in_after_a_restart",),
     ),
     Break(
@@ -78,8 +78,8 @@ BREAKS = (
         "who renews a lease is refused by a throttle of the project's",
         "a limit that refuses an honest holder",
         LEASES,
-        "    throttle_classes = ()\n",
-        "    throttle_classes = property(lambda self: api_settings.DEFAULT_THROTTLE_CLASSES)\n",
+        '        if self.action in ("terms", "borrow"):\n',
+        "        if self.action:\n",
         ("tests/rest/lending/test_leases.py::test_throttles_count_who_borrows_and_not_who_renews",),
     ),
 )

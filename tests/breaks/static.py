@@ -120,8 +120,8 @@ BREAKS = (
         "a host begins below what a closed registry has lent",
         "I1",
         MOVE,
-        "return eras + [each.stored.era for each in self.unknown()]",
-        "return eras",
+        "found = [each.stored for each in (*self.leftovers, *self.unknown)]",
+        "found = [each.stored for each in self.leftovers]",
         (f"{MOVES}::test_each_host_begins_past_the_registry_before",),
     ),
     Break(

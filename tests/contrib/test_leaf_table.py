@@ -23,11 +23,12 @@ from django_idgen.db.tables import (
 from django_idgen.models import LeafAlloc
 from django_idgen.sources.database import DatabaseSource
 from django_idgen.sources.server import ServerSource
+from django_idgen.testing.contracts.lenders import at_once
 from tests.contrib.adopt.old_servers import make as make_old
 from tests.leaf import INSERT, leaf_fetch, make_leaf, migrated_leaf
 from tests.ops.doctor.asking import findings
 from tests.places import idgen_on
-from tests.server_tools import at_once, execute, python
+from tests.server_tools import execute, python
 
 TAG = "leaf-segment-test"
 LEAFS_COLUMNS = {"biz_tag", "max_id", "step", "description", "update_time"}
@@ -111,7 +112,7 @@ def test_leaf_and_we_allocate_from_one_table_at_once(server_alias: str) -> None:
     execute(server_alias, INSERT.replace("2000", "7"))
     code = f"""
 from django_idgen.sources.server import ServerSource
-from tests.server_tools import at_once
+from django_idgen.testing.contracts.lenders import at_once
 source = ServerSource(alias={server_alias!r}, timeout=60)
 print(*at_once(2, lambda _: " ".join(str(source.fetch({TAG!r}).start) for _ in range(40))))
 """

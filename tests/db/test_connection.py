@@ -28,13 +28,14 @@ from django_idgen.db.tables import MODELS, missing_tables
 from django_idgen.leases.database import DatabaseLeases
 from django_idgen.process import factory, maps
 from django_idgen.testing import no_registry
+from django_idgen.testing.contracts.lenders import at_once
 from tests import places
 from tests.faults.processes import eventually
 from tests.leases.server.shop import SHOP
 from tests.places import STEP
 from tests.places import place as place
 from tests.segment_tools import LIMIT, in_child
-from tests.server_tools import at_once, configured, execute, sessions
+from tests.server_tools import configured, execute, sessions
 
 SESSION_OF = {"postgres": "SELECT pg_backend_pid()", "mariadb": "SELECT connection_id()"}
 

@@ -11,8 +11,9 @@ from django.test import override_settings
 
 from django_idgen import segments
 from django_idgen.db.connection import own_connection
+from django_idgen.testing.contracts.lenders import at_once
 from tests.places import idgen_on
-from tests.server_tools import at_once, make_tables, wait_for_threads
+from tests.server_tools import make_tables, wait_for_threads
 
 CALLERS = 2
 

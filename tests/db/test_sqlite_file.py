@@ -27,9 +27,9 @@ from django_idgen.db.sqlite import file_of
 from django_idgen.db.transactions import Transactions
 from django_idgen.models import Installation, LeafAlloc, NamespaceRecord, WorkerLease
 from django_idgen.process import factory, maps
+from django_idgen.testing.contracts.lenders import at_once as in_threads
 from tests import places, tiers
 from tests.app.models import Invoice
-from tests.contracts.lease_contract import in_threads
 from tests.contracts.test_static import in_child
 from tests.own_servers import eventually
 from tests.places import STEP, make_tables

@@ -12,9 +12,10 @@ from django.db import connections, transaction
 from django_idgen.db.connection import home_connection
 from django_idgen.db.tables import make_missing_tables, missing_columns, missing_tables
 from django_idgen.models import Installation, LeafAlloc
+from django_idgen.testing.contracts.lenders import at_once
 from tests.places import empty_place as empty_place
 from tests.places import make_tables
-from tests.server_tools import at_once, execute, python
+from tests.server_tools import execute, python
 
 TABLES = [
     "leaf_alloc",

@@ -20,8 +20,11 @@ import django_idgen.ops.metrics
 from django_idgen import generators, next_id, segments
 from django_idgen.contrib.old_servers import cosid, finger_mark, go_leaf, leaf, tinyid
 from django_idgen.ops import health
+from django_idgen.ops.metrics import exporter
+from django_idgen.ops.metrics.exporter import Exporter
 from django_idgen.ops.probes import Probes
 from django_idgen.process import maps
+from django_idgen.settings.config import MetricsSettings
 from tests import places, tiers
 from tests.app.models import Folder, Invoice
 from tests.places import STEP, savepoint_create
@@ -358,6 +361,8 @@ def client(monkeypatch: pytest.MonkeyPatch, settings: Any) -> Iterator[Client]:
     """Of a project with two databases, of which the second one, which is dead, wraps requests."""
     settings.ROOT_URLCONF = __name__
     monkeypatch.setattr(health, "_probes", Probes())
+    # One that is switched on counts for good, in the tests after this one, too.
+    monkeypatch.setattr(exporter, "start", lambda: Exporter(MetricsSettings()))
     maps.reset()
     dead = {"ENGINE": "django.db.backends.postgresql", "HOST": "127.0.0.1", "NAME": "reports"}
     connections.settings[REPORTS] = {

@@ -17,8 +17,9 @@ from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.db import dialects
 from django_idgen.db.dialects import aware_moment, stored_moment
 from django_idgen.models import Installation, LeafAlloc
+from django_idgen.testing.contracts.lenders import at_once
 from tests.places import make_tables
-from tests.server_tools import at_once, execute, execute_apart
+from tests.server_tools import execute, execute_apart
 
 A_MINUTE_US = 60_000_000
 SLEEP = {"postgres": "SELECT pg_sleep(0.01)", "mariadb": "SELECT sleep(0.01)"}

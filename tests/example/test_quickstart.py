@@ -46,7 +46,9 @@ def test_the_quickstart_saves_rows_from_all_sides_and_proves_their_ids(
         workers = re.findall(r"process \d: worker id (\d+)", done.stdout)
         assert len(set(workers)) == 2
         assert re.search(r"\d{18} = 20\d\d-.* UTC, worker \d+, sequence \d+", done.stdout)
-        assert re.search(r"\d+ = tag 'parcel', out of the segment \d+\.\.\d+", done.stdout)
+        segments = r"\d+ = tag 'parcel', out of the segment (\d+)\.\.\d+ of process (\d)"
+        found = sorted((int(start), of) for start, of in re.findall(segments, done.stdout))
+        assert found[0][1] != found[1][1]  # they run side by side, so their segments take turns
 
 
 @pytest.mark.long

@@ -18,7 +18,7 @@ import pytest
 import redis
 from kombu import Connection
 
-from django_idgen.contrib.old_servers.cosid import Instance, MachineIds
+from django_idgen.contrib.old_servers.machines import Instance, MachineIds
 from django_idgen.core.errors import NoFreeWorker
 from django_idgen.process import factory
 from django_idgen.settings.config import read_settings

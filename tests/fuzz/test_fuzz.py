@@ -29,7 +29,7 @@ from django_idgen.leases.redis.registry import RedisLeases
 from django_idgen.settings.config import read_settings
 from django_idgen.sources.file import FileSource
 from django_idgen.sources.http import HttpSource
-from tests.contracts.lenders import NAMESPACE, DrivenTime
+from django_idgen.testing.contracts import NAMESPACE, DrivenTime
 from tests.remote.scripted import Said, scripted, segment
 
 pytestmark = pytest.mark.long

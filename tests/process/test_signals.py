@@ -263,6 +263,15 @@ def test_every_event_is_a_line_of_json_with_its_values(
         assert all(isinstance(value, (str, int, float, bool)) for value in line.values())
 
 
+def test_what_may_be_lost_is_told_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    """An outage has no traceback, of which an operator learns nothing; a bug has one."""
+    for name in ("lease_lost", "renewal_failed", "segment_load_failed", "ids_degraded"):
+        signals.emit(name, **{**EVENTS[name], "error": ERROR})
+    assert not [record.message for record in caplog.records if record.exc_info]
+    signals.emit("lease_lost", lease=LEASE, error=ZeroDivisionError())
+    assert caplog.records[-1].exc_info
+
+
 def test_a_lease_is_told_by_its_namespace_and_worker_id(lines: StringIO) -> None:
     """And never with the token, which would let a reader of logs renew it."""
     signals.emit("lease_lost", lease=LEASE, error=ERROR)

@@ -31,13 +31,13 @@ from django_idgen.process import maps
 from django_idgen.settings.config import SettingsError
 from django_idgen.sources.memory import MemorySource
 from django_idgen.testing import FixedIds
+from django_idgen.testing.contracts.lenders import at_once
 from tests import warm
 from tests.app.models import Invoice
 from tests.contrib.sharding.conftest import _shards, shards
 from tests.places import make_tables
 from tests.redis_servers import RedisFarm, RedisServer, cache_alias
 from tests.segment_tools import in_child
-from tests.server_tools import at_once
 
 __all__ = ["_shards", "shards"]
 

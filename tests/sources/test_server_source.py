@@ -21,10 +21,11 @@ from django_idgen.db.connection import OwnConnection, home_connection
 from django_idgen.db.tables import missing_tables
 from django_idgen.models import LeafAlloc
 from django_idgen.sources.server import ServerSource
-from tests.contracts.source_contract import check_disjoint
+from django_idgen.testing.contracts import check_disjoint
+from django_idgen.testing.contracts.lenders import at_once
 from tests.leaf import migrated_leaf
 from tests.segment_tools import LIMIT
-from tests.server_tools import at_once, execute, make_tables, one_more, python
+from tests.server_tools import execute, make_tables, one_more, python
 from tests.tiers import long
 
 
@@ -207,7 +208,7 @@ def test_processes_never_share_an_id(server_alias: str) -> None:
     """Three processes of four threads each, on the table's first use."""
     code = f"""
 from django_idgen.sources.server import ServerSource
-from tests.server_tools import at_once
+from django_idgen.testing.contracts.lenders import at_once
 source = ServerSource(alias={server_alias!r}, default_step=5, timeout=60)
 print(*at_once(4, lambda _: " ".join(str(source.fetch("a").start) for _ in range(10))))
 """

@@ -16,10 +16,10 @@ from django_idgen.core.errors import RegistryUnavailable, SegmentUnavailable
 from django_idgen.db.connection import OwnConnection, own_connection
 from django_idgen.models import LeafAlloc
 from django_idgen.sources.server import ServerSource
+from django_idgen.testing.contracts.lenders import at_once
 from tests.leaf import migrated_leaf
 from tests.leases.server.shop import SHOP, ServerLeases
 from tests.server_tools import (
-    at_once,
     execute,
     execute_apart,
     kill_session_of,

@@ -21,12 +21,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from django.db import connections, transaction
+from django.db import Error, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Count, F, Q, QuerySet
 from django.db.models.functions import Greatest
 
-from ...core.errors import ConfigurationError
+from ...core.errors import ConfigurationError, SegmentUnavailable, one_line
 from ...core.segment import ALONE, MAX_DELTA, Shard
 from ...db import dialects
 from ...db.dialects import Now
@@ -68,7 +68,8 @@ class Growth:
     """Lets all of ``databases``, in this order, share the tags that some of them share now.
 
     Uses the calling thread's connections, outside of any transaction. Raises
-    :class:`ConfigurationError` if that would repeat ids, and the databases' errors.
+    :class:`ConfigurationError` if that would repeat ids, :class:`SegmentUnavailable` for a database
+    that does not answer, and the databases' errors.
     """
 
     def __init__(self, databases: Sequence[str]) -> None:
@@ -192,7 +193,12 @@ def _rows(alias: str) -> QuerySet[LeafAlloc]:
 def _member(alias: str, wanted: Shard) -> _Member:
     connection = connections[alias]
     refuse_sqlite(alias)
-    columns = missing_tables(connection) or missing_columns(connection)
+    try:
+        columns = missing_tables(connection) or missing_columns(connection)
+    except Error as error:
+        raise SegmentUnavailable(
+            f"Database {alias!r} does not answer: {one_line(error)}"
+        ) from error
     if columns:
         raise ConfigurationError(
             f"Database {alias!r} lacks {', '.join(columns)}. Run 'manage.py migrate django_idgen "

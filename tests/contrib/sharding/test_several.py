@@ -27,9 +27,9 @@ from django_idgen.models import Installation, LeafAlloc
 from django_idgen.sources import database
 from django_idgen.sources.database import DatabaseSource
 from django_idgen.sources.server import ServerSource
+from django_idgen.testing.contracts.lenders import at_once
 from tests.ops.doctor.asking import findings
 from tests.places import empty_sqlite
-from tests.server_tools import at_once
 
 SHARDED = f"{ShardedSource.__module__}.ShardedSource"
 REFUSING_PORT = "1"

@@ -23,14 +23,19 @@ def test_ids_fetched_for_the_pool_are_the_pools(server_alias: str, redis: str) -
         assert [row.holder for row in rows.all()] == ["pool", "pool"]
         assert pooled.fetch("tea").start == 1
         said = StringIO()
-        call_command("idgen_decode", "7", tag="tea", stdout=said)
-        assert "handed to the pool at " in said.getvalue()
+        call_command("idgen_decode", "7", "--tag=tea", stdout=said)
+        assert (
+            said.getvalue().count("handed to the pool at ") == said.getvalue().count("handed") == 1
+        )
+        assert "Which process took it from the pool is not recorded." in said.getvalue()
         pooled.fetch("tea")
         last = pooled.fetch("tea")
         assert [row.holder for row in who_issued("tea", last.start, database=server_alias)] == [
             process_label()
         ]
         assert rows.count() == 3
+        call_command("idgen_decode", f"{last.start}", "--tag=tea", stdout=said)
+        assert "gave it back to the pool, who took it from there is not recorded" in said.getvalue()
         forget_redis(redis, server_alias)
 
 

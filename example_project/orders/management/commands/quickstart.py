@@ -156,8 +156,11 @@ def save_share(process: int, threads: int, each: int, barrier: threading.Barrier
     taken: list[Segment] = []
     segment_loaded.connect(lambda segment, **_: taken.append(segment), weak=False)
     barrier.wait(60)
+    saved = [_save(1)]
+    # Again, since SQLite lets one process write for a while before it turns to another.
+    barrier.wait(60)
     with ThreadPoolExecutor(threads) as pool:
-        saved = list(pool.map(_save, [each] * threads))
+        saved += pool.map(_save, [each - 1, *[each] * (threads - 1)])
     stats: Any = generators["default"].stats()
     parcels = [parcel for _, parcels in saved for parcel in parcels]
     return Share(
