@@ -83,7 +83,7 @@ class TagForm(ModelForm):
 class StepForm(forms.Form):
     """The step that all chosen tags get."""
 
-    step = forms.IntegerField(label=gettext_lazy("step"), min_value=1, max_value=MAX_STEP)
+    step = forms.IntegerField(label=gettext_lazy("Step"), min_value=1, max_value=MAX_STEP)
 
 
 class SkipForm(forms.Form):

@@ -5,14 +5,17 @@ from __future__ import annotations
 import datetime
 import re
 from html import unescape
+from pathlib import Path
 from typing import Any
 
 import pytest
+from django.contrib import admin
 from django.db import connections
 from django.test import Client, override_settings
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+import django_idgen.admin
 from django_idgen import segments
 from django_idgen.models import LeafAlloc, SegmentHistory
 from django_idgen.ops.tags import edits
@@ -60,6 +63,22 @@ def test_the_list_says_how_a_tag_stands(one: str, admin_client: Client, settings
     assert [words for words in shown if words not in text] == []
     assert re.search(r">\d s ago<", text)
     assert re.search(r">unused, ends in \d+ years<|>idle, ends in \d+ years<", text)
+
+
+def test_the_list_offers_what_can_be_done(one: str, admin_client: Client) -> None:
+    """Each action by its name, to those who may change tags."""
+    made()
+    actions = ("preload_now", "change_step", "skip_ahead", "pause", "resume")
+    text = page(admin_client)
+    assert [name for name in actions if f'<option value="{name}"' not in text] == []
+    assert "<option" not in page(staff("view_leafalloc"))
+
+
+def test_no_template_replaces_one_of_djangos_by_its_name() -> None:
+    """Django takes ``actions.html`` of a model for the choice of actions, for one."""
+    djangos = {path.name for path in (Path(admin.__file__).parent / "templates").rglob("*.html")}
+    ours = (Path(django_idgen.admin.__file__).parents[1] / "templates").rglob("*/*.html")
+    assert {path.name for path in ours} & djangos == {"change_form.html"}
 
 
 def test_a_longer_list_asks_no_more(one: str, admin_client: Client) -> None:

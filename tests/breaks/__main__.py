@@ -31,7 +31,9 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--list", action="store_true", help="show them, and run nothing")
     parser.add_argument("-x", "--exitfirst", action="store_true", help="stop at one not found")
-    parser.add_argument("--timeout", type=float, default=60.0, help="seconds of a test (60)")
+    parser.add_argument(
+        "--timeout", type=float, default=120.0, help="seconds of a test with a break (120)"
+    )
     given = parser.parse_args(words)
     chosen = chosen_of(BREAKS, given.pattern)
     if not chosen:

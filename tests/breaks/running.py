@@ -109,11 +109,11 @@ def finding(outcome: Outcome) -> tuple[bool, str]:
 class Copy:
     """The project at ``original``, copied to ``root``.
 
-    ``timeout``: seconds of a test. ``options``: what else pytest is told.
+    ``timeout``: seconds of a test with a break. ``options``: what else pytest is told.
     """
 
     def __init__(
-        self, original: Path, root: Path, *, timeout: float = 60.0, options: Sequence[str] = ()
+        self, original: Path, root: Path, *, timeout: float = 120.0, options: Sequence[str] = ()
     ) -> None:
         self.root = root
         self._timeout = timeout
@@ -146,7 +146,7 @@ class Copy:
             os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
 
     def run(self, tests: Sequence[str], *, first_only: bool, late: bool = False) -> Outcome:
-        """What pytest says of ``tests``; with ``first_only`` up to the first that fails.
+        """What pytest says of ``tests``; with ``first_only``, for a break, up to the first failure.
 
         ``late``: none of them runs on push.
         """
@@ -154,7 +154,8 @@ class Copy:
         report.unlink(missing_ok=True)
         options = ["-q", "-p", "no:cacheprovider", *self._options]
         options += [f"--junitxml={report}", "-o", "junit_logging=no"]
-        options += ["-o", f"timeout={self._timeout:g}", *(["-x"] if first_only else [])]
+        if first_only:  # else no test is to fail, and each has all the time that it has on push
+            options += ["-x", "-o", f"timeout={self._timeout:g}"]
         began = time.monotonic()
         # A file, and no pipe: what a broken test leaves running would keep that open.
         with tempfile.TemporaryFile("w+", errors="replace") as output:
