@@ -215,8 +215,10 @@ def test_the_dark_theme_is_dark(seen: Seen) -> None:
 
 
 def brightness(color: str) -> float:
-    """0 to 255, of a computed colour: ``rgb(…)``, or ``color(srgb …)`` of a mixed one."""
+    """0 to 255, of a computed colour: ``rgb(…)``, ``oklch(…)``, or ``color(srgb …)`` of a mix."""
     numbers = [float(each) for each in re.findall(r"[0-9.]+(?:e-?\d+)?", color.partition("(")[2])]
+    if color.startswith("oklch("):
+        return numbers[0] * 255
     if color.startswith("color("):
         numbers = [each * 255 for each in numbers]
     red, green, blue = numbers[:3]
