@@ -277,18 +277,17 @@ class ColumnFilling:
         before, left = MAX_ID, self.count_empty()
         progress = Progress(left, report)
         while before > left > (self.enough if progress.done else 0):
-            self._pass(progress)
+            self._pass(progress, left)
             before, left = left, self.count_empty()
         return progress.done, left
 
-    def _pass(self, progress: Progress) -> None:
-        """Fill each row that was empty when the pass began."""
-        last, most, is_full = None, self.batch * self.batches_read, True
-        while is_full and (rows := self._empty_after(last, most)):
+    def _pass(self, progress: Progress, left: int) -> None:
+        """Fill ``left`` rows at most, those that were empty: others may insert rows for ever."""
+        last, most = None, self.batch * self.batches_read
+        while left > 0 and (rows := self._empty_after(last, min(left, most))):
             for begin in range(0, len(rows), self.batch):
                 progress.add(self._fill(rows[begin : begin + self.batch]))
-            # A read that is not full is the last one, though others may insert rows for ever.
-            last, is_full = rows[-1], len(rows) == most
+            last, left = rows[-1], left - len(rows)
 
     def _empty_after(self, last: Sequence[Any] | None, most: int) -> Rows:
         """The next rows without an id, by the columns of their :attr:`order`."""

@@ -271,7 +271,7 @@ def test_old_rows_are_filled_whatever_their_key(
     queries = [
         sql for sql in sent if "shop_thing" in sql and not sql.startswith(("LOCK", "DELETE"))
     ]
-    # Two for each batch of ten, and one each to see that this pass, and the next, is at its end.
+    # Two for each batch of ten, and a count before and after.
     assert len(queries) == 3 * 2 + 2, queries
 
 

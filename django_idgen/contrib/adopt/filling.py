@@ -70,10 +70,10 @@ class Filling(ColumnFilling):
         counts = [(each.count_empty(), f"{each.table}.{each.link.name}") for each in self.links]
         return [f"{count} of {column}" for count, column in counts if count]
 
-    def _pass(self, progress: Progress) -> None:
-        super()._pass(progress)
+    def _pass(self, progress: Progress, left: int) -> None:
+        super()._pass(progress, left)
         for link in self.links:
-            link._pass(progress)
+            link._pass(progress, left)
 
 
 class _LinkFilling(ColumnFilling):

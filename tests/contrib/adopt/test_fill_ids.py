@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from itertools import count
 from pathlib import Path
 
 import pytest
+from django.db import connections
 
+from django_idgen.fields.operations import ColumnFilling, Rows, query
+from tests import servers
 from tests.contrib.adopt.conftest import MakeProject
 from tests.contrib.adopt.projects import (
     DEPLOY,
@@ -120,6 +124,27 @@ def test_killed_half_way_the_next_run_fills_the_rest(project: Project) -> None:
     assert found[:10] == half[:10]
     assert len({*found} - {None}) == 23
     make_full(project, "SegmentIdField")
+
+
+@pytest.mark.django_db(databases=["default", "postgres"])
+@pytest.mark.parametrize("alias", ["default", "postgres"])
+def test_rows_that_come_as_fast_as_they_are_filled(alias: str) -> None:
+    """Hazard 119: it fills as many as there were, and returns how many are empty."""
+    if alias != "default":
+        servers.require(alias)
+    connection, numbers, insert = connections[alias], count(1), "INSERT INTO busy (id) VALUES (%s)"
+
+    def take(rows: Rows) -> list[int]:
+        taken = [next(numbers) for _ in rows]
+        assert taken[-1] < 200, "it never ends"
+        for number in taken:
+            query(connection, insert, [number])
+        return taken
+
+    query(connection, "CREATE TABLE busy (id bigint PRIMARY KEY, public_id bigint)")
+    take([[]] * 12)
+    filling = ColumnFilling(connection, "busy", key=["id"], new="public_id", take=take, batch=5)
+    assert filling.run() == (12, 12)
 
 
 @pytest.mark.parametrize("project", ["postgres", *long("sqlite")], indirect=True)
