@@ -21,3 +21,5 @@ TEST_RUNNER = "tests.django_suite.runner.Recording"
 SECRET_KEY = "django_tests_secret_key"
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 USE_TZ = False
+# A busy machine may take longer for a segment than the half second of the default.
+IDGEN = {"SEGMENTS": {"OPTIONS": {"timeout": 30.0}}}
