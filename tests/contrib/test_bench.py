@@ -533,11 +533,13 @@ def test_a_database_that_can_not_be_measured_is_named(
     bench: Bench, server_alias: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the database's words, with the way out."""
-    monkeypatch.setitem(connections.settings[server_alias], "NAME", "no_such_database")
     monkeypatch.setitem(PEERS, "auto-increment", ("Django", lambda: auto_increment(server_alias)))
     words = "no_such_database.* Leave it out of --against"
-    with pytest.raises(CommandError, match=words) as caught:
-        bench("bench", "--count=70", "--against=auto-increment")
+    # Undone here: the fixture of the database ends before that of monkeypatch.
+    with monkeypatch.context() as patch:
+        patch.setitem(connections.settings[server_alias], "NAME", "no_such_database")
+        with pytest.raises(CommandError, match=words) as caught:
+            bench("bench", "--count=70", "--against=auto-increment")
     assert caught.value.returncode == 2
 
 
