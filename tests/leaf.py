@@ -6,7 +6,9 @@ from django.core.management import call_command
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from django_idgen.core.errors import SegmentUnavailable
 from django_idgen.core.segment import Segment
+from django_idgen.core.source import Source
 from tests.server_tools import execute
 
 # As Leaf's README has it; what it has for MySQL alone is put into the others' words.
@@ -54,3 +56,13 @@ def leaf_fetch(connection: BaseDatabaseWrapper, tag: str) -> Segment:
         _, max_id, step = cursor.fetchone()
         cursor.execute("COMMIT")
     return Segment(tag, max_id - step, max_id, step)
+
+
+def fetch_again(source: Source, tag: str) -> Segment:
+    """A segment as a process of ours takes it: again, after two seconds behind others' locks."""
+    for _ in range(30):
+        try:
+            return source.fetch(tag)
+        except SegmentUnavailable as error:
+            refused = error
+    raise refused

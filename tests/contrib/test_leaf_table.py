@@ -25,7 +25,7 @@ from django_idgen.sources.database import DatabaseSource
 from django_idgen.sources.server import ServerSource
 from django_idgen.testing.contracts.lenders import at_once
 from tests.contrib.adopt.old_servers import make as make_old
-from tests.leaf import INSERT, leaf_fetch, make_leaf, migrated_leaf
+from tests.leaf import INSERT, fetch_again, leaf_fetch, make_leaf, migrated_leaf
 from tests.ops.doctor.asking import findings
 from tests.places import idgen_on
 from tests.server_tools import execute, python
@@ -113,8 +113,9 @@ def test_leaf_and_we_allocate_from_one_table_at_once(server_alias: str) -> None:
     code = f"""
 from django_idgen.sources.server import ServerSource
 from django_idgen.testing.contracts.lenders import at_once
+from tests.leaf import fetch_again
 source = ServerSource(alias={server_alias!r}, timeout=60)
-print(*at_once(2, lambda _: " ".join(str(source.fetch({TAG!r}).start) for _ in range(40))))
+print(*at_once(2, lambda _: " ".join(str(fetch_again(source, {TAG!r}).start) for _ in range(40))))
 """
     processes = [python(server_alias, code) for _ in range(2)]
 
@@ -122,7 +123,7 @@ print(*at_once(2, lambda _: " ".join(str(source.fetch({TAG!r}).start) for _ in r
         if number % 2:
             own = OwnConnection(server_alias)
             source = ServerSource(alias=server_alias, timeout=60, own=own)
-            return [source.fetch(TAG).start for _ in range(40)]
+            return [fetch_again(source, TAG).start for _ in range(40)]
         with closing(connections.create_connection(server_alias)) as leaf:
             return [leaf_fetch(leaf, TAG).start for _ in range(40)]
 
