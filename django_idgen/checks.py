@@ -174,7 +174,7 @@ def check_tenants(**_kwargs: Any) -> list[CheckMessage]:
             f"{name} has {entry!r}, so the schema of each tenant would have tables of its own, "
             f"and processes would mix the ids of tables that don't know each other.",
             hint="Name it in the apps of the shared schema alone. A tenant that counts on its own "
-            "has its schema in the tag's name: docs/tenants.md.",
+            "has its schema in the tag's name: docs/segments.md.",
             id="django_idgen.E010",
         )
         for name, entries in apps_of.items()

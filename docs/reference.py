@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import inspect
 import itertools
+import logging
 import re
 import sys
 import textwrap
@@ -24,10 +25,12 @@ sys.path.insert(0, str(ROOT))
 settings.configure(INSTALLED_APPS=["django_idgen"], USE_TZ=True)
 django.setup()
 
-from django_idgen import checks  # noqa: E402
+from django_idgen import checks, signals  # noqa: E402
+from django_idgen.core import errors  # noqa: E402
 from django_idgen.ops import doctor  # noqa: E402
 from django_idgen.ops.metrics import definitions  # noqa: E402
-from django_idgen.settings import config  # noqa: E402
+from django_idgen.process.tags import TagUnknown  # noqa: E402
+from django_idgen.settings import SettingsError, config  # noqa: E402
 from tests.hazards import HAZARDS, tests_of  # noqa: E402
 from tests.ops.metrics.samples import listed  # noqa: E402
 
@@ -232,6 +235,61 @@ def checks_page() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def _error(found: type[Exception]) -> tuple[str, str, str]:
+    bases = ", ".join(f"`{each.__name__}`" for each in found.__bases__)
+    first = (inspect.getdoc(found) or "").split("\n\n")[0]
+    return f"`{found.__name__}`", bases, " ".join(first.split()).replace("``", "`")
+
+
+def _signal_words() -> Iterator[tuple[str, str]]:
+    """Each signal with the string below it."""
+    body = ast.parse(inspect.getsource(signals)).body
+    for made, after in itertools.pairwise(body):
+        if isinstance(made, ast.Assign) and isinstance(after, ast.Expr):
+            name = made.targets[0].id  # type: ignore
+            if name in signals.SIGNALS:
+                yield name, " ".join(after.value.value.split()).replace("``", "`")  # type: ignore
+
+
+def errors_page() -> str:
+    """Return the page of errors and signals, from their docstrings."""
+    found = [each for each in vars(errors).values() if isinstance(each, type)]
+    classes = [each for each in found if issubclass(each, Exception)]
+    lines = [
+        "# Errors and signals",
+        "",
+        GENERATED,
+        "",
+        "## Errors",
+        "",
+        "All errors are subclasses of `IdgenError`, in `django_idgen.core.errors`. Each message "
+        "names the wrong value and the way out, and the values are attributes. To catch a whole "
+        "kind, use `LeaseError` (worker ids), `ClockError` (time) or `SegmentError`. A failure "
+        "never returns an id: not 0, not -1, not `None`. If a save inside `atomic()` fails because "
+        "no id was available, roll the block back, as after any error while saving.",
+        "",
+        *_table(("error", "a kind of", ""), map(_error, [*classes, SettingsError, TagUnknown])),
+        "`SettingsError` is in `django_idgen.settings`, and `TagUnknown` in "
+        "`django_idgen.process.tags`.",
+        "",
+        "## Signals",
+        "",
+        'The signals are in `django_idgen.signals`; their sender is the string `"django_idgen"`. '
+        "They are sent while no lock is held. An exception of a receiver is logged and goes no "
+        "further. Each signal is a line of the logger `django_idgen`, too, with its values as "
+        "[fields](monitoring.md#logs).",
+        "",
+        *_table(
+            ("signal", "values", "level"),
+            (
+                (f"`{name}`", words, logging.getLevelName(signals.LEVELS[name]).lower())
+                for name, words in _signal_words()
+            ),
+        ),
+    ]
+    return "\n".join(lines).rstrip() + "\n"
+
+
 def hazards_page() -> str:
     """Return the page of the faults that tests are about."""
     tests = tests_of()
@@ -257,6 +315,7 @@ def hazards_page() -> str:
 if __name__ == "__main__":
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs"
     (folder / "reference-checks.md").write_text(checks_page(), "utf-8")
+    (folder / "reference-errors.md").write_text(errors_page(), "utf-8")
     (folder / "reference-hazards.md").write_text(hazards_page(), "utf-8")
     (folder / "reference-settings.md").write_text(settings_page(), "utf-8")
     (folder / "reference-metrics.md").write_text(metrics_page(), "utf-8")

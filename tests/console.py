@@ -293,7 +293,7 @@ class Console(Terminal):
             if alias == "default" or any(f" {alias}" in command for command, _ in self.lines)
         ]
         databases = {alias: self._database(alias) for alias in self.aliases}
-        # As the page on segments has it, before it grows.
+        # As the page on sources has it, before it grows.
         shared = {
             "BACKEND": "django_idgen.contrib.sharding.ShardedSource",
             "OPTIONS": {"databases": ["default", "second"]},
@@ -389,9 +389,8 @@ class Walkthrough(Terminal):
         self.opened = ""
         self.followed = 0
 
-    def follow(self, page: Path) -> None:
-        """Do all that the page says."""
-        text = page.read_text("utf-8")
+    def follow(self, text: str) -> None:
+        """Do all that a page says."""
         for block in BLOCK.finditer(text):
             if block["file"] is not None:
                 lead = text[: block.start()].rstrip().rsplit("\n\n", 1)[-1]

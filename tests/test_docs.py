@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import connections
 
-from django_idgen import checks, signals
-from django_idgen.core import errors
+from django_idgen import checks
 from tests import servers, tiers, warm
 from tests.console import NOT_RUN, Console, Walkthrough, lines
 from tests.redis_servers import redis_farm
@@ -23,18 +23,14 @@ from tests.redis_servers import redis_farm
 ROOT = Path(__file__).parent.parent
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 ROOT_PAGES = len(list(ROOT.glob("*.md")))
-FOLLOWED = {
-    "quickstart": ["quickstart"],
-    "celery": ["quickstart", "celery"],
-    "tutorial": ["tutorial"],
-}
-"""Pages that are followed in a project of their own, and those that a reader followed before."""
+QUICK_START = ROOT / "docs" / "quickstart.md"
+"""The page that is followed in a project of its own."""
 PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 PIP = re.compile(r"[`/\n]pip install (?:-q )?(?:\"([^\"]+)\"|([\w/.-]+))")
 LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
 
 # A project named as in the pages: one app, "shop", and in-memory databases. Each page is run in a
-# child of its own.
+# child of its own, and so are settings on it.
 PROJECT = """
 import json, os, re, sys, types
 import django
@@ -75,15 +71,27 @@ def run(blocks):
         exec(compile(block, "<block of the page>", "exec"), namespace)
         if "IDGEN" in namespace:
             idgen = namespace.pop("IDGEN")
-            with override_settings(IDGEN=idgen, CACHES=namespace.get("CACHES", CACHES)):
-                assert checks.check_settings() == []
-                if not any(word in repr(idgen) for word in ("alias", "databases", "http", "hosts")):
-                    assert next_id() and segments["tea"].next_id() >= 1
+            in_child(look_at_settings, idgen, namespace.get("CACHES", CACHES))
     if "LAYOUT" in namespace:
         from django_idgen.core.layout import parse_layout
         assert parse_layout(namespace["LAYOUT"]).bits <= 63
     for block in urls:
         look_at_urls(block, idgen)
+
+def in_child(look, *args):
+    # A namespace keeps its first settings, and a page may show several.
+    child = os.fork()
+    if not child:
+        look(*args)
+        os._exit(0)
+    if os.waitpid(child, 0)[1]:
+        sys.exit(1)
+
+def look_at_settings(idgen, caches):
+    with override_settings(IDGEN=idgen, CACHES=caches):
+        assert checks.check_settings() == []
+        if not any(word in repr(idgen) for word in ("alias", "databases", "http", "hosts")):
+            assert next_id() and segments["tea"].next_id() >= 1
 
 def routes(patterns, before="/"):
     for each in patterns:
@@ -130,7 +138,7 @@ def test_the_code_on_each_page_runs(tmp_path: Path) -> None:
 WITH_COMMANDS = [
     page
     for page in PAGES
-    if page.stem not in (*FOLLOWED, "README.zh-CN")
+    if page != QUICK_START
     and not all(NOT_RUN.match(command) for command, _ in lines(page.read_text()))
 ]
 
@@ -138,7 +146,9 @@ WITH_COMMANDS = [
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, marks=[] if page.stem == "README" else [pytest.mark.long], id=page.name)
+        pytest.param(
+            page, marks=[] if page.stem == "operating" else [pytest.mark.long], id=page.name
+        )
         for page in WITH_COMMANDS
     ],
 )
@@ -151,32 +161,105 @@ def test_the_commands_on_a_page_run(page: Path, tmp_path: Path, django_db_blocke
         console.follow()
 
 
-def test_the_chinese_readme_has_commands_of_the_english_one() -> None:
-    """Which are run."""
-    english, chinese = (
-        [command for command, _ in lines((ROOT / name).read_text("utf-8"))]
-        for name in ("README.md", "README.zh-CN.md")
-    )
-    assert set(chinese) <= set(english)
-
-
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", ["quickstart", *tiers.long("celery", "tutorial")])
-def test_a_page_can_be_followed_in_a_new_project(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", ["## 8. Tests", *tiers.long("")])
+def test_the_quick_start_can_be_followed_in_a_new_project(end: str, tmp_path: Path) -> None:
     """What a reader pastes into files and a terminal, step by step, works and prints that."""
     for program in ("bash", "curl"):
         if shutil.which(program) is None:
             servers.absent(f"No {program} on the PATH.")
+    text = QUICK_START.read_text("utf-8")
+    assert end in text
     with redis_farm() as farm, Walkthrough(tmp_path / "home", farm.server().port) as reader:
-        for page in FOLLOWED[name]:
-            reader.follow(ROOT / "docs" / f"{page}.md")
-        assert reader.followed > 3
+        reader.follow(text.partition(end)[0] if end else text)
+        assert reader.followed > 10
 
 
 def test_each_file_that_a_page_shows_is_one_that_is_followed() -> None:
     """A block with a title is a file of a new project, and no other test looks at it."""
     shown = {page.stem for page in PAGES if "```python title=" in page.read_text("utf-8")}
-    assert shown == {*FOLLOWED, "tenants"}  # by tests/contrib/test_tenants.py
+    assert shown == {"quickstart", "segments"}  # by tests/contrib/test_tenants.py
+
+
+ANSWERED = """
+import json, sys, types
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+import django
+from django.apps import AppConfig
+from django.conf import settings
+shop = types.ModuleType("shop")
+shop.__path__ = []
+sys.modules["shop"] = shop
+class Shop(AppConfig):
+    name, path = "shop", "."
+shop.Shop = Shop
+given = json.load(sys.stdin)
+settings.configure(
+    DATABASES={"default": given["database"]},
+    INSTALLED_APPS=["django_idgen", "shop.Shop"],
+    DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
+    USE_TZ=True,
+)
+django.setup()
+from django.core.management import call_command
+from django.db import connection, transaction
+call_command("migrate", "django_idgen", verbosity=0)
+page = {"__name__": "shop.models"}
+for block in given["blocks"]:
+    exec(compile(block, "<block of the page>", "exec"), page)
+Invoice, Line, counter = page["Invoice"], page["Line"], page["InvoiceCounter"]
+with connection.schema_editor() as editor:
+    for model in (counter, Invoice, Line):
+        editor.create_model(model)
+
+def bill(fails):
+    try:
+        with transaction.atomic():
+            number = page["next_invoice_number"]()
+            if fails:
+                raise LookupError
+            return number
+    except LookupError:
+        return None
+    finally:
+        connection.close()
+
+with ThreadPoolExecutor(4) as pool:
+    billed = list(pool.map(bill, [n % 3 == 0 for n in range(30)]))
+assert sorted(filter(None, billed)) == list(range(1, 21)), billed
+
+page["import_invoices"](3)
+assert set(Line.objects.values_list("invoice", flat=True)) == {
+    each.pk for each in Invoice.objects.all()
+}
+assert '"1152921504606846976"' in page["order_data"](types.SimpleNamespace(pk=2**60))
+
+from django_idgen import generators
+first_id = generators["default"].layout.min_id_at
+with connection.cursor() as cursor:
+    for each in page["Migration"].operations:
+        cursor.execute(each.sql)
+    december = datetime(2026, 12, 1, tzinfo=UTC)
+    for moment in (december - timedelta(milliseconds=1), december):
+        cursor.execute("INSERT INTO shop_event VALUES (%s, 'x')", [first_id(moment)])
+    cursor.execute("SELECT tableoid::regclass::text FROM shop_event ORDER BY id")
+    assert cursor.fetchall() == [("shop_event_2026_11",), ("shop_event_2026_12",)]
+    cursor.execute(f"EXPLAIN SELECT * FROM shop_event WHERE id >= {first_id(december)}")
+    plan = str(cursor.fetchall())
+    assert "2026_12" in plan and "2026_11" not in plan, plan
+"""
+
+
+def test_what_the_page_of_questions_answers_holds(postgres: str) -> None:
+    """Invoices without gaps, parents with children, JSON in a page, a partition for each month."""
+    names = ("ENGINE", "NAME", "USER", "PASSWORD", "HOST", "PORT")
+    said = {
+        "database": {name: connections.settings[postgres][name] for name in names},
+        "blocks": PYTHON.findall((ROOT / "docs" / "faq.md").read_text("utf-8")),
+    }
+    done = warm.run(["-W", "error", "-c", ANSWERED], said=json.dumps(said), timeout=120, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 # --- the two commands of the README ------------------------------------------------------
@@ -246,10 +329,6 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
     """No page is written and then forgotten."""
     linked = set(LINK.findall((ROOT / "README.md").read_text()))
     assert {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")} <= linked
-    for index in (ROOT / "docs").glob("*/index.md"):
-        assert f"docs/{index.parent.name}/index.md" in linked
-        below = {page.name for page in index.parent.glob("*.md")} - {"index.md"}
-        assert below <= set(LINK.findall(index.read_text("utf-8")))
 
 
 def script(name: str) -> Any:
@@ -282,6 +361,7 @@ def test_the_pages_of_reference_are_what_the_script_writes(tmp_path: Path) -> No
     written = sorted(tmp_path.iterdir())
     assert [path.name for path in written] == [
         "reference-checks.md",
+        "reference-errors.md",
         "reference-hazards.md",
         "reference-metrics.md",
         "reference-settings.md",
@@ -304,20 +384,3 @@ def test_every_check_is_listed_and_every_listed_one_exists() -> None:
     made = set(re.findall(r"django_idgen\.(?:\{')?([EIW]\d{3})", code))
     made |= set(re.findall(r"else '([EIW]\d{3})'\}", code))
     assert made == set(listed)
-
-
-def test_every_signal_is_documented() -> None:
-    """The table of docs/errors.md has each."""
-    text = (ROOT / "docs" / "errors.md").read_text()
-    for name in signals.SIGNALS:
-        assert f"`{name}`" in text
-
-
-def test_every_error_that_a_page_names_exists() -> None:
-    """A renamed exception is renamed in the docs."""
-    table = (ROOT / "docs" / "errors.md").read_text().split("## System checks")[0]
-    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
-    named = {name for row in rows for name in re.findall(r"`([A-Z]\w+)`", row)}
-    known = set(vars(errors)) | {"SettingsError", "ImproperlyConfigured"}
-    assert len(named) > 15
-    assert named <= known

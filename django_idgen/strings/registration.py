@@ -215,7 +215,7 @@ def check_browsers(**_kwargs: Any) -> list[CheckMessage]:
             f"{model._meta.label} past 2**53 as those of other rows, and saves these.",
             hint="Before the first row, give the generator a layout whose ids browsers read "
             "exactly: IDGEN = {'GENERATORS': {'default': {'LAYOUT': 'js_safe'}}}. See "
-            "docs/browsers.md.",
+            "docs/strings.md.",
             id="django_idgen.W013",
         )
         for each in found

@@ -17,7 +17,7 @@ from tests import warm
 from tests.console import BLOCK
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "tenants.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "segments.md").read_text("utf-8")
 
 SETTINGS = """
 import os
@@ -40,7 +40,7 @@ from django.db import connection
 from django_tenants.utils import schema_context
 from django_idgen import segments
 from customers.models import Client
-from shop.models import Invoice, Order
+from shop.models import Order, Ticket
 """
 
 
@@ -90,10 +90,10 @@ def test_a_project_with_tenants(project: Any) -> None:
     assert project("""
         with schema_context("north"):
             print(Order.objects.create().pk)
-            print([Invoice.objects.create().number for _ in range(3)])
+            print([Ticket.objects.create().number for _ in range(3)])
         with schema_context("south"):
             print(Order.objects.create().pk)
-            print([Invoice.objects.create().number for _ in range(3)])
+            print([Ticket.objects.create().number for _ in range(3)])
     """) == ["5001", "[1, 2, 3]", "5002", "[1, 2, 3]"]
     said = project("""
         with schema_context("south"), connection.cursor() as cursor:

@@ -15,7 +15,7 @@ several processes (gunicorn, prefork) set ``PROMETHEUS_MULTIPROC_DIR`` for all o
 directory that is empty before they start, as that library requires. The view of any process shows
 the figures of all, as each one last wrote them, and drops the gauges of those that have ended.
 
-Every metric is in the tables of ``docs/monitoring.md``, and in :mod:`.definitions`.
+Every metric is in :mod:`.definitions`, from which ``docs/reference-metrics.md`` is made.
 """
 
 from __future__ import annotations

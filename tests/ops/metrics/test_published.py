@@ -68,23 +68,6 @@ def test_what_is_asked_for_is_told_with_these_labels() -> None:
     }
 
 
-def test_every_metric_is_in_the_table_of_the_documentation() -> None:
-    """By the name that its series has, with its kind and labels."""
-    table = (DOCS / "monitoring.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (`.*`) \| (counter|gauge|histogram) \| (.*?) \|", table, re.MULTILINE)
-    told = {
-        name: (kind, labels.replace("`", ""))
-        for names, kind, labels in rows
-        for name in re.findall(r"\w+", names)
-    }
-    wanted = {each.name.removeprefix(PREFIX): each for each in ALL}
-    assert set(told) == set(wanted)
-    for name, each in wanted.items():
-        kind, rest = told[name]
-        assert kind == each.kind
-        assert rest.startswith(", ".join(each.labels)), name
-
-
 def test_names_follow_the_conventions_of_prometheus() -> None:
     """Lower case, one prefix, base units, no kind in the name."""
     for each in ALL:

@@ -28,7 +28,7 @@ from tests.ops.native.conftest import TAG, Route, Shop, on
 from tests.places import idgen_on
 from tests.server_tools import unreachable
 
-PAGE = Path(__file__).parents[3] / "docs" / "native.md"
+PAGE = Path(__file__).parents[3] / "docs" / "segments.md"
 SQL = re.compile(r"```sql\n(.*?)```", re.DOTALL)
 
 
