@@ -39,7 +39,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            if "zookeeper" in nodeid.lower():
+            if "zookeeper" in nodeid.lower() or "test_query_caches" in nodeid:
                 return "zookeeper"  # each worker would start one, which takes 10 s
             path, _, name = nodeid.partition("::")
             return path + name.partition("[")[2] if path in ONE_SITE else nodeid

@@ -35,6 +35,7 @@ from django_idgen.testing.contracts.lenders import at_once
 from tests.faults.processes import eventually
 from tests.segment_tools import in_child
 from tests.server_tools import unreachable
+from tests.tiers import long
 
 from .scripted import Wire, wire
 from .service import SECRET, installation_of, service
@@ -94,7 +95,7 @@ def losing(wired: Wire, mode: str) -> Iterator[None]:
     wired.mode = "pass"
 
 
-@pytest.mark.parametrize("mode", LOSSES)
+@pytest.mark.parametrize("mode", ["cut", "half", "drip", *long("silent")])
 def test_a_lost_answer_is_a_lost_grant(postgres: str, url: str, wired: Wire, mode: str) -> None:
     """The service granted once, the client has an error and a gap, and goes on above it.
 

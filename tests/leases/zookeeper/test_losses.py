@@ -96,11 +96,11 @@ def restart_empty(fleet: Fleet, server: ZooKeeper) -> None:
     server.start()
 
 
-LOSSES = [delete_node, end_the_life, restart_empty, drop_a_mark]
-ODD_LOSSES = [garble, drop_the_ceiling]
+LOSSES = [delete_node, end_the_life, drop_a_mark]
+OTHER_LOSSES = [restart_empty, garble, drop_the_ceiling]
 
 
-@pytest.fixture(params=[*LOSSES, *long(*ODD_LOSSES)])
+@pytest.fixture(params=[*LOSSES, *long(*OTHER_LOSSES)])
 def loss(request: pytest.FixtureRequest, fleet: Fleet, server: ZooKeeper) -> Callable[[], None]:
     return partial(request.param, fleet, server)
 
