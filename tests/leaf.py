@@ -59,7 +59,10 @@ def leaf_fetch(connection: BaseDatabaseWrapper, tag: str) -> Segment:
 
 
 def fetch_again(source: Source, tag: str) -> Segment:
-    """A segment as a process of ours takes it: again, after two seconds behind others' locks."""
+    """A segment of ``source``, tried 30 times: others may lock the row for longer than it waits.
+
+    Raises the last :class:`SegmentUnavailable`.
+    """
     for _ in range(30):
         try:
             return source.fetch(tag)

@@ -29,9 +29,20 @@ PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 PIP = re.compile(r"[`/\n]pip install (?:-q )?(?:\"([^\"]+)\"|([\w/.-]+))")
 LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
 
+SHOP = """
+shop = types.ModuleType("shop")
+shop.__path__ = []
+sys.modules["shop"] = shop
+class Shop(AppConfig):
+    name, path = "shop", "."
+shop.Shop = Shop
+"""
+"""The app of the pages, without a file of its own."""
+
 # A project named as in the pages: one app, "shop", and in-memory databases. Each page is run in a
 # child of its own, and so are settings on it.
-PROJECT = """
+PROJECT = (
+    """
 import json, os, re, sys, types
 import django
 from django.apps import AppConfig
@@ -39,13 +50,9 @@ from django.conf import settings
 CACHES = {
     "idgen": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": "redis://127.0.0.1:1/1"}
 }
-shop = types.ModuleType("shop")
-shop.__path__ = []
-sys.modules["shop"] = shop
-class Shop(AppConfig):
-    name, path = "shop", "."
-shop.Shop = Shop
-settings.configure(
+"""
+    + SHOP
+    + """settings.configure(
     DATABASES={
         alias: {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}
         for alias in ("default", "second", "ids", "tickets1", "tickets2")
@@ -119,6 +126,7 @@ for page, blocks in json.load(sys.stdin).items():
     if os.waitpid(child, 0)[1]:
         print(page)
 """
+)
 
 
 def test_the_code_on_each_page_runs(tmp_path: Path) -> None:
@@ -181,20 +189,17 @@ def test_each_file_that_a_page_shows_is_one_that_is_followed() -> None:
     assert shown == {"quickstart", "segments"}  # by tests/contrib/test_tenants.py
 
 
-ANSWERED = """
+ANSWERED = (
+    """
 import json, sys, types
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 import django
 from django.apps import AppConfig
 from django.conf import settings
-shop = types.ModuleType("shop")
-shop.__path__ = []
-sys.modules["shop"] = shop
-class Shop(AppConfig):
-    name, path = "shop", "."
-shop.Shop = Shop
-given = json.load(sys.stdin)
+"""
+    + SHOP
+    + """given = json.load(sys.stdin)
 settings.configure(
     DATABASES={"default": given["database"]},
     INSTALLED_APPS=["django_idgen", "shop.Shop"],
@@ -249,6 +254,7 @@ with connection.cursor() as cursor:
     plan = str(cursor.fetchall())
     assert "2026_12" in plan and "2026_11" not in plan, plan
 """
+)
 
 
 def test_what_the_page_of_questions_answers_holds(postgres: str) -> None:

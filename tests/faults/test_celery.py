@@ -160,7 +160,6 @@ def test_children_share_nothing_with_their_parent(site: Site) -> None:
     eventually(lambda: site.sessions() == 0)
 
 
-@pytest.mark.long
 def test_a_child_that_is_replaced_gives_its_id_back(sqlite_site: Site) -> None:
     """With --max-tasks-per-child worker ids don't pile up, and no id comes again."""
     site = sqlite_site
