@@ -116,7 +116,7 @@ def settings_page() -> str:
         "",
         GENERATED,
         "",
-        "For a look-up: each option that the code knows, and its default. "
+        "For a look-up: the options of most backends, and their defaults. "
         "[Settings](settings.md) explains them, and has examples. Durations are in seconds.",
         "",
         "## Generators",

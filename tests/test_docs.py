@@ -240,6 +240,19 @@ assert set(Line.objects.values_list("invoice", flat=True)) == {
 }
 assert '"1152921504606846976"' in page["order_data"](types.SimpleNamespace(pk=2**60))
 
+from django_idgen import segments
+from django_idgen.ops.tags.edits import pause_tag
+segments["tickets"].next_id()
+pause_tag("tickets")
+segments["tickets"].clear()
+middleware = page["NoIdsIs503"](None)
+try:
+    segments["tickets"].next_id()
+except Exception as error:
+    answer = middleware.process_exception(None, error)
+assert (answer.status_code, answer["Retry-After"]) == (503, "5")
+assert middleware.process_exception(None, LookupError()) is None
+
 from django_idgen import generators
 first_id = generators["default"].layout.min_id_at
 with connection.cursor() as cursor:
@@ -258,7 +271,7 @@ with connection.cursor() as cursor:
 
 
 def test_what_the_page_of_questions_answers_holds(postgres: str) -> None:
-    """Invoices without gaps, parents with children, JSON in a page, a partition for each month."""
+    """Invoices without gaps, parents and children, JSON in a page, 503, partitions by month."""
     names = ("ENGINE", "NAME", "USER", "PASSWORD", "HOST", "PORT")
     said = {
         "database": {name: connections.settings[postgres][name] for name in names},

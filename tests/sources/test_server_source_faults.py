@@ -24,6 +24,7 @@ from tests.server_tools import (
     execute_apart,
     kill_session_of,
     lossy_wire,
+    make_tables,
     sessions,
 )
 from tests.tiers import LONG
@@ -308,6 +309,7 @@ def reader(postgres: str) -> Iterator[str]:
     settings["USER"] = role
     yield postgres
     settings["USER"] = user
+    execute(postgres, f"DROP OWNED BY {role}")
     execute(postgres, f"DROP ROLE {role}")
 
 
@@ -316,6 +318,20 @@ def test_a_user_who_may_not_make_tables_is_sent_to_migrate(reader: str) -> None:
     with pytest.raises(SegmentUnavailable, match=r"leaf_alloc.*may not make.*migrate") as caught:
         ServerSource(alias=reader).fetch("a")
     assert isinstance(caught.value.__cause__, DatabaseError)
+
+
+def test_the_rights_that_the_docs_name_are_enough(reader: str) -> None:
+    """Tags are made and continued, worker ids taken, renewed and given back (processes.md)."""
+    make_tables(reader)
+    rights = "SELECT, INSERT, UPDATE"
+    tables = "leaf_alloc, django_idgen_installation, django_idgen_namespace"
+    role = connections.settings[reader]["USER"]
+    execute(reader, f"GRANT {rights} ON {tables}, django_idgen_workerlease TO {role}")
+    source, leases = ServerSource(alias=reader), ServerLeases(SHOP, alias=reader)
+    assert [source.fetch("a").start for _ in range(2)] == [1, 1001]
+    lease = leases.acquire(holder="a").lease
+    lease = leases.renew(lease, last_tick=lease.start).lease
+    assert leases.release(lease, last_tick=lease.start)
 
 
 def test_no_connection_is_left_open(source: ServerSource) -> None:
