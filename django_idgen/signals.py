@@ -23,7 +23,7 @@ from typing import Any
 from django.dispatch import Signal
 
 from .core.clock import SYSTEM_CLOCK
-from .core.errors import IdgenError
+from .core.errors import IdgenError, printable
 from .core.lease import Lease
 from .core.loader import Loader
 from .core.segment import Segment
@@ -80,7 +80,7 @@ segment_given_back = _Event()
 """``tag``, ``ids``: how many ids that were left over went back to the source."""
 segment_skipped = _Event()
 """``tag``, ``database``, ``start``, ``stop``, ``why``: the ids from start up to stop are
-given to no process: they may have been given out before another server took over, or a table was
+given to no process: they may have been issued before another server took over, or a table was
 restored."""
 pool_unavailable = _Event()
 """``alias``, ``error``: the Redis of the pool; ids come from the database for a minute."""
@@ -156,7 +156,7 @@ def log_event(signal: Signal, **values: object) -> None:
     left_out = _left_out(name, values)
     if left_out is None:
         return
-    words = [f"{key}={' '.join(str(value).split())}" for key, value in values.items()]
+    words = [f"{key}={printable(' '.join(str(value).split()))}" for key, value in values.items()]
     if left_out:
         words.append(f"(and {left_out} more like it)")
     error: Any = values.get("error")

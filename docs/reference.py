@@ -51,6 +51,7 @@ SOURCES = (
     "django_idgen.sources.http.HttpSource",
     "django_idgen.sources.memory.MemorySource",
     "django_idgen.sources.file.FileSource",
+    "django_idgen.sources.redis_incr.RedisIncrSource",
 )
 GENERATORS = (
     "django_idgen.core.snowflake.SnowflakeGenerator",
@@ -116,13 +117,15 @@ def settings_page() -> str:
         "",
         GENERATED,
         "",
-        "For a look-up: the options of most backends, and their defaults. "
-        "[Settings](settings.md) explains them, and has examples. Durations are in seconds.",
+        "For a look-up: all options and their defaults. [Settings](settings.md) explains them, and "
+        "has examples. Durations are in seconds. `None` often stands for a default that depends "
+        "on others, such as two windows: it is named there.",
         "",
         "## Generators",
         "",
         '`IDGEN["GENERATORS"][alias]`, with `BACKEND`, `NAMESPACE`, `LAYOUT`, `EPOCH`, `LEASES` '
-        "and `OPTIONS`.",
+        "and `OPTIONS`. Generators of segment ids have the options of [segments](#segments), and "
+        "`tag`, by default the alias; `SerialGenerator` also has `worker` (0).",
         "",
         *(line for path in GENERATORS for line in _backend(path)),
         "## Registries",

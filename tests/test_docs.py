@@ -266,16 +266,22 @@ with connection.cursor() as cursor:
     cursor.execute(f"EXPLAIN SELECT * FROM shop_event WHERE id >= {first_id(december)}")
     plan = str(cursor.fetchall())
     assert "2026_12" in plan and "2026_11" not in plan, plan
+    cursor.execute(given["sql"])
+    read = sorted(moment for (moment,) in cursor.fetchall())
+    decoded = Invoice.objects.order_by("pk").values_list("id__created", flat=True)
+    assert [abs(a - b).total_seconds() < 0.001 for a, b in zip(read, decoded)] == [True] * 3
 """
 )
 
 
 def test_what_the_page_of_questions_answers_holds(postgres: str) -> None:
-    """Invoices without gaps, parents and children, JSON in a page, 503, partitions by month."""
+    """Invoices without gaps, parents, JSON in a page, 503, SQL, partitions by month."""
+    page = (ROOT / "docs" / "faq.md").read_text("utf-8")
     names = ("ENGINE", "NAME", "USER", "PASSWORD", "HOST", "PORT")
     said = {
         "database": {name: connections.settings[postgres][name] for name in names},
-        "blocks": PYTHON.findall((ROOT / "docs" / "faq.md").read_text("utf-8")),
+        "blocks": PYTHON.findall(page),
+        "sql": page.partition("```sql\n")[2].partition("```")[0],
     }
     done = warm.run(["-W", "error", "-c", ANSWERED], said=json.dumps(said), timeout=120, cwd=ROOT)
     assert (done.returncode, done.stderr) == (0, "")

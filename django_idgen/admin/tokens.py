@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.options import IS_POPUP_VAR
+from django.contrib.admin.widgets import AdminTextareaWidget
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import models
 from django.db.models import QuerySet
@@ -123,7 +124,7 @@ class AccessTokenAdmin(PageAdmin):
     readonly_fields = ("ends_in", "made")
     actions = ("replace", "revoke")
     formfield_overrides: ClassVar[Any] = {
-        models.TextField: {"widget": forms.Textarea(attrs={"rows": 4, "cols": 60})}
+        models.TextField: {"widget": AdminTextareaWidget(attrs={"rows": 4})}
     }
 
     @column(gettext_lazy("secret"))

@@ -288,7 +288,14 @@ def _short(value: object) -> str:
 
 def one_line(error: object) -> str:
     """The text of ``error`` on one line; its class if it has no text."""
-    return " ".join(str(error).split()) or type(error).__name__
+    return printable(" ".join(str(error).split())) or type(error).__name__
+
+
+def printable(text: str) -> str:
+    """``text`` without what a terminal obeys or shows as something else: escaped as in ``repr``."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 def sentence(error: object) -> str:

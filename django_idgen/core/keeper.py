@@ -142,6 +142,18 @@ class LeaseKeeper:
         """How long ago a request for a lease failed last; only with :attr:`trouble`."""
         return (self._clock.elapsed_ns() - self._troubled_ns) / 1e9
 
+    @property
+    def seconds_unused(self) -> float:
+        """Seconds since an id was asked for, as loaded ticks and failed requests tell.
+
+        Infinite if none was.
+        """
+        unused = math.inf if self.trouble is None else self.seconds_since_trouble
+        if self.lease is not None and self.last_tick >= 0:
+            ended_us = self.namespace.epoch_us + (self.last_tick + 1) * self.namespace.tick_us
+            unused = min(unused, max(0.0, (self._time.now_us() - ended_us) / 1e6))
+        return unused
+
     # --- getting and extending a lease ---------------------------------------
 
     def acquire(self, *, avoid: int | None = None, refusals: int | None = None) -> Lease:

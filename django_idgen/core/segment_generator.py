@@ -186,10 +186,10 @@ class SegmentGenerator(Generator):
     """The next id, 1 to 2**63-1, higher than all before it. Made by :func:`walk`, to be kept."""
 
     __slots__ = dict.fromkeys((
-        "__weakref__", "_ahead", "_backoff", "_before_mark", "_closed", "_current", "_error",
-        "_failures", "_floor", "_given_back", "_ids", "_loaded_past", "_loads", "_lock", "_opened",
-        "_pace", "_past_mark", "_pending", "_rest", "_retry_at", "_seen", "_services", "_step",
-        "_tables", "_tables_seen", "_waits", "is_dropped", "looked_at", "tag", "watch",
+        "__weakref__", "_ahead", "_asked_at", "_backoff", "_before_mark", "_closed", "_current",
+        "_error", "_failures", "_floor", "_given_back", "_ids", "_loaded_past", "_loads", "_lock",
+        "_opened", "_pace", "_past_mark", "_pending", "_rest", "_retry_at", "_seen", "_services",
+        "_step", "_tables", "_tables_seen", "_waits", "is_dropped", "looked_at", "tag", "watch",
     )) | {"next_id": "next_id() -> int\n\nThe next id, 1 to 2**63-1, higher than all before it."}  # fmt: skip  # noqa: E501
 
     def __init__(self, tag: str, services: SegmentAllocator, floor: int = 0) -> None:
@@ -221,6 +221,8 @@ class SegmentGenerator(Generator):
         self._loads = self._failures = self._given_back = self._step = 0
         self._opened = self._waits = self._seen = 0
         self._backoff = self._retry_at = 0.0
+        self._asked_at = -math.inf
+        """When a caller last opened a part, or found that there is none."""
         self._error: BaseException | None = None
         self._drop()
 
@@ -373,6 +375,14 @@ class SegmentGenerator(Generator):
         return self._floor
 
     @property
+    def seconds_unused(self) -> float:
+        """How long no caller has opened a part or found nothing left; infinite if none ever did.
+
+        Ids of the open part may have been taken since.
+        """
+        return self._services.clock.stopwatch() - self._asked_at
+
+    @property
     def closed(self) -> bool:
         return self._closed
 
@@ -444,6 +454,7 @@ class SegmentGenerator(Generator):
         now = self._services.clock.stopwatch()
         with self._lock:
             self._refuse_if_closed()
+            self._asked_at = now
             ids = list(islice(self._ids, count))
             delta = 1 if self._current is None else self._current.delta
             found = list(runs(ids, delta)) if ids else []
@@ -482,6 +493,7 @@ class SegmentGenerator(Generator):
     def _open_part(self, now: float) -> bool:
         """Open the next part if the open one is used up; whether there are ids to take."""
         self._refuse_if_closed()
+        self._asked_at = now
         if length_hint(self._ids):
             return True  # another thread was here first
         if not self._rest and not self._open_segment(now):

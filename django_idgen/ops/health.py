@@ -16,8 +16,9 @@ Both are open, since an orchestrator can't log in, so they tell little. Staff se
 ========================  ==========================================================
 
 An outage that ids survive must not empty a load balancer. So while all generators and tags that
-the process used lately have ids left, a database that does not answer, or a renewal that fails, is
-only told in the details. ``?strict=1`` counts it at once.
+the process used in the last 15 minutes have ids left, a database that does not answer, or a renewal
+that fails, is only told in the details. ``?strict=1`` counts it at once. A process that never had
+ids is not ready then.
 
 Nothing here takes an id or a worker id. A generator that no id was asked of is not checked.
 """
@@ -37,6 +38,7 @@ from django.views.decorators.http import require_safe
 from ..core.errors import ConfigurationError, RegistryUnavailable
 from ..core.errors import LeaseExpired as Expired
 from ..core.keeper import LeaseKeeper
+from ..core.segment_generator import IDLE_AFTER, SegmentGenerator
 from ..db.transactions import never_atomic
 from ..process import maps
 from .probes import Outcome, Probe, Probes
@@ -168,16 +170,26 @@ def _keepers_in_use() -> dict[str, LeaseKeeper]:
 
 
 def _has_ids_left(keepers: Iterable[LeaseKeeper]) -> bool:
-    """Whether all that was used lately has ids to give out; False if nothing was.
+    """Whether all that was used in the last 15 minutes has ids to give out.
 
-    A tag is not in use any more once it has been idle for ``idle_after`` (15 minutes).
+    False if nothing ever had any in this process.
     """
-    left = [keeper.seconds_left > 0 for keeper in keepers]
-    for made in maps.segments.made().values():
+    had_any = False
+    left = []
+    for keeper in keepers:
+        had_any |= keeper.lease is not None
+        if keeper.seconds_unused < IDLE_AFTER:
+            left.append(keeper.seconds_left > 0)
+    of_tags = [
+        made for made in maps.generators.made().values() if isinstance(made, SegmentGenerator)
+    ]
+    for made in (*maps.segments.made().values(), *of_tags):
         stats: Any = made.stats()
-        if getattr(stats, "floor", 1):  # else it has only been named
-            left.append(getattr(stats, "remaining", 1) > 0)
-    return bool(left) and all(left)
+        if getattr(stats, "loads", 1):  # else it has only been named
+            had_any = True
+            if getattr(made, "seconds_unused", 0.0) < IDLE_AFTER:
+                left.append(getattr(stats, "remaining", 1) > 0)
+    return had_any and all(left)
 
 
 def _of_generator(

@@ -22,14 +22,21 @@ TOO_LARGE = b'{"detail":"The body is too large.","code":"too_large"}'
 class BodyLimit:
     """An ASGI application: ``app``, but 413 for bodies of more than ``most`` bytes.
 
-    Only for paths that begin with ``under``. It reads no more than ``most`` bytes. Thread-safe.
+    Only for paths that begin with ``under``, or with one of them. They are written as in the URL
+    configuration, without the server's ``root_path`` and ``FORCE_SCRIPT_NAME``. It reads no more
+    than ``most`` bytes. Thread-safe.
     """
 
-    def __init__(self, app: Any, *, under: str = "/", most: int = MOST_BODY) -> None:
+    def __init__(
+        self, app: Any, *, under: str | tuple[str, ...] = "/", most: int = MOST_BODY
+    ) -> None:
         self.app, self.under, self.most = app, under, most
 
+    def covers(self, path: str) -> bool:
+        return path.startswith(self.under)
+
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not scope["path"].startswith(self.under):
+        if scope["type"] != "http" or not self.covers(_path_info(scope)):
             await self.app(scope, receive, send)
             return
         left = self.most
@@ -48,20 +55,34 @@ class BodyLimit:
             await send({"type": "http.response.body", "body": TOO_LARGE})
 
 
+def _path_info(scope: Any) -> str:
+    """The path that Django resolves; it removes the prefix in the same way."""
+    path: str = scope["path"]
+    return path.removeprefix(settings.FORCE_SCRIPT_NAME or scope.get("root_path") or "")
+
+
 def check_body_limit(prefix: str) -> list[CheckMessage]:
-    """W015, for the URLs below ``prefix``; see :func:`..checks.check_mounts`."""
+    """W015, if no limit covers the URLs below ``prefix``; see :func:`..checks.check_mounts`."""
     path = getattr(settings, "ASGI_APPLICATION", None)
+    if path is None:
+        return []
     try:
-        if path is None or isinstance(import_string(path), BodyLimit):
-            return []
+        app = import_string(path)
     except ImportError:
         return []  # the server will report it
+    prefix = prefix.replace("^", "")  # of a regular expression
+    is_limited = isinstance(app, BodyLimit)
+    if is_limited and app.covers(f"/{prefix}"):
+        return []
+    if is_limited:
+        what = f"Add '/{prefix}' to the paths in BodyLimit(under=...) of {path!r}"
+    else:
+        what = f"Wrap the application of {path!r} in django_idgen.rest.asgi.BodyLimit"
     return [
         Warning(
             f"Under ASGI, Django stores a body of any size on the disk before a view below "
             f"'/{prefix}' can refuse it.",
-            hint=f"Wrap the application of {path!r} in django_idgen.rest.asgi.BodyLimit. Or limit "
-            f"bodies in the proxy, and silence this check.",
+            hint=f"{what}. Or limit bodies in the proxy, and silence this check.",
             id="django_idgen.W015",
         )
     ]

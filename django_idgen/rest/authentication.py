@@ -25,7 +25,12 @@ from django.http import HttpRequest
 from django.utils.crypto import salted_hmac
 from django.views.decorators.debug import sensitive_variables
 from rest_framework.authentication import BaseAuthentication, get_authorization_header
-from rest_framework.exceptions import AuthenticationFailed, PermissionDenied, Throttled
+from rest_framework.exceptions import (
+    AuthenticationFailed,
+    NotAuthenticated,
+    PermissionDenied,
+    Throttled,
+)
 from rest_framework.request import Request
 from rest_framework.settings import api_settings
 from rest_framework.throttling import BaseThrottle, SimpleRateThrottle
@@ -48,6 +53,8 @@ REMEMBERED = 86_400 * 30
 """Seconds for which a secret that was right passes the limit on wrong secrets."""
 WARN_EVERY = 60.0
 """Seconds between two warnings about the cache."""
+COUNTED = "idgen_failure_counted"
+"""The attribute of a request whose credentials were refused and counted."""
 
 logger = logging.getLogger("django_idgen")
 T = TypeVar("T")
@@ -187,14 +194,31 @@ def authenticated(request: Request) -> Caller | None:
     """The sender of the request; None without credentials.
 
     Raises what the authentication classes of ``request`` raise, and :class:`Throttled` for an
-    address with too many wrong credentials.
+    address with too many wrong credentials. All requests but those of :func:`seen_lately` pass
+    here, so each refused credential is counted here: what a class refuses, from any header, and an
+    ``Authorization`` header that no class reads.
     """
     header = request.META.get("HTTP_AUTHORIZATION", "")
+    find: Callable[[], Caller | None] = partial(_find_caller, request)
+    if header and secret_of(header) is None:  # the class of access tokens does this for them
+        find = partial(
+            _counted, request, salted_hmac("django_idgen.rest", header).hexdigest(), find
+        )
+    try:
+        found = find()
+    except (AuthenticationFailed, NotAuthenticated) as error:
+        if header or isinstance(error, AuthenticationFailed):
+            _count_failure(request)
+        raise
+    if found is None and header:
+        _count_failure(request)
+    return found
+
+
+@sensitive_variables()
+def _find_caller(request: Request) -> Caller | None:
     _check_user_name(request)
-    find = partial(Caller.of, request)
-    if not header or secret_of(header):  # access tokens are counted by their own class
-        return find()
-    return _counted(request, salted_hmac("django_idgen.rest", header).hexdigest(), find)
+    return Caller.of(request)
 
 
 @sensitive_variables()
@@ -233,11 +257,22 @@ def _counted(
     try:
         found = find()
     except AuthenticationFailed:
-        _check_address(request, counting=True)
+        _count_failure(request)
         raise
     if found is not None:
         _ask_cache(cache.set, key, 1, REMEMBERED)
     return found
+
+
+def _count_failure(request: Request | HttpRequest) -> None:
+    """Count a refused credential of ``request``, only once however many classes refuse one.
+
+    Raises :class:`Throttled` if the address is over the limit.
+    """
+    inner = getattr(request, "_request", request)
+    if not hasattr(inner, COUNTED):
+        setattr(inner, COUNTED, True)
+        _check_address(request, counting=True)
 
 
 def _check_address(request: Request | HttpRequest, *, counting: bool) -> None:
@@ -325,7 +360,7 @@ class SubjectThrottle(SettingThrottle):
 
 
 class WrongSecretThrottle(SettingThrottle):
-    """``caller_rate`` for the wrong secrets of one address.
+    """``caller_rate`` for the refused credentials of one address.
 
     With ``counting=False`` it checks the limit without counting the request.
     """

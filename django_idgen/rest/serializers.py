@@ -41,7 +41,7 @@ class StrictParser(JSONParser):
             # Lone surrogates, and 1e999, which Python reads as infinity.
             json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
         except RecursionError:
-            _check_depth(None, -1)
+            _check_depth([], 0)
         except ValueError as error:
             raise ParseError(f"This is not JSON: {error}") from error
         _check_depth(found, DEEPEST)
@@ -53,9 +53,9 @@ def _refuse(constant: str) -> NoReturn:
 
 
 def _check_depth(value: object, left: int) -> None:
-    if left < 0:
-        raise ParseError(f"The JSON nests more than {DEEPEST} levels.")
     if isinstance(value, dict | list):
+        if not left:
+            raise ParseError(f"The JSON nests more than {DEEPEST} levels.")
         for each in value.values() if isinstance(value, dict) else value:
             _check_depth(each, left - 1)
 

@@ -241,7 +241,7 @@ class RestSettings:
     strings: bool = _setting(True, flag)
     """Whether ids, and keys to them, are strings in the JSON of the project's own API."""
     token_max_age: float = _setting(60.0, partial(seconds, least=0.0))
-    """Seconds that a token is cached: a revoked one lives on for so long."""
+    """Seconds that a token is cached, and that a revoked one still works."""
     token_outage: float = _setting(1200.0, partial(seconds, least=0.0))
     """Seconds that a cached token is valid while the database is down."""
     caller_rate: str | None = _setting(None, _or_none(_rate))

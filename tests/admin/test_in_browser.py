@@ -42,7 +42,7 @@ pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
 class Site(NamedTuple):
     url: str
-    number: str
+    numbers: list[str]
     theme: str
 
     def get(self, path: str) -> str:
@@ -54,7 +54,10 @@ class Site(NamedTuple):
         release = re.search(r'href="([^"]*release/[^"]*)"', self.get(f"{APP}workerlease/"))
         assert release is not None
         return {
-            "decoded": f"{APP}decode/?id={self.number}",
+            "index": "/admin/",
+            "decoded": f"{APP}decode/?id={self.numbers[0]}",
+            "decoded js": f"{APP}decode/?id={self.numbers[1]}",
+            "decoded batched": f"{APP}decode/?id={self.numbers[2]}",
             "tag": f"{APP}decode/?id=1",
             "refused": f"{APP}decode/?id={TOO_LARGE}",
             "workers": f"{APP}workerlease/",
@@ -72,6 +75,8 @@ class Site(NamedTuple):
             "add": f"{TAGS}add/",
             "granted": f"{APP}segmenthistory/",
             "tokens": f"{APP}accesstoken/",
+            "token": f"{APP}accesstoken/1/change/",
+            "made": "/made/",
         }
 
 
@@ -114,15 +119,15 @@ def site(
 
 
 def _taken(url: str, theme: str, server: warm.Process) -> Site:
-    """The site, once it answers, with the id that it gave out."""
+    """The site, once it answers, with the ids that it issued."""
     deadline = SYSTEM_CLOCK.stopwatch() + PATIENCE
     while SYSTEM_CLOCK.stopwatch() < deadline and server.poll() is None:
         try:
-            number, _ = json.loads(Site(url, "", theme).get("/take/"))
+            numbers = json.loads(Site(url, [], theme).get("/take/"))
         except (urllib.error.URLError, ConnectionError):
             SYSTEM_CLOCK.sleep(0.1)
         else:
-            return Site(url, number, theme)
+            return Site(url, numbers, theme)
     server.kill()
     pytest.fail(f"runserver did not answer: {server.communicate()[0]}")
 
@@ -147,7 +152,10 @@ def seen(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Seen:
 def test_every_page_of_ours_is_shown(seen: Seen) -> None:
     """With what it is for, in every theme and width."""
     said = {
+        "index": "decode an id",
         "decoded": "+0800",
+        "decoded js": "generator “js”",
+        "decoded batched": "generator “batched”",
         "tag": "orders",
         "refused": "is not an id",
         "workers": "of 1024 worker ids are in use",
@@ -163,8 +171,10 @@ def test_every_page_of_ours_is_shown(seen: Seen) -> None:
         "step": "Change the step",
         "history": "orders",
         "add": "Next free id",
-        "granted": "orders",
+        "granted": "segments granted",
         "tokens": "w" * 60,
+        "token": "may run its own generator",
+        "made": "curl -X POST",
     }
     assert {name for name, *_ in seen} == said.keys()
     for (name, *_), page in seen.items():
@@ -172,9 +182,10 @@ def test_every_page_of_ours_is_shown(seen: Seen) -> None:
 
 
 def test_nothing_is_cut_off(seen: Seen) -> None:
-    """No page scrolls sideways, nor does a list or a table within it."""
+    """No page scrolls sideways, nor does a list or a table in it; no name in a drawing is cut."""
     out = {key: page["out_of_sight"] for key, page in seen.items() if max(page["out_of_sight"]) > 0}
     assert out == {}
+    assert {key: page["cut"] for key, page in seen.items() if page["cut"]} == {}
 
 
 def test_bits_are_drawn_to_scale(seen: Seen) -> None:

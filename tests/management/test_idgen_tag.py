@@ -49,6 +49,7 @@ def test_a_tag_is_made_changed_paused_and_listed(place: str, caplog: Any) -> Non
         (("create", "new", "--step", "0"), "step .*not 0"),
         (("create", "new", "--first", "0"), "--first must be an id of 1 to"),
         (("create", " x"), "' x'"),
+        (("create", "new", "--description", "a\x1b[31m"), r"'a\\x1b\[31m': Enter a valid value"),
         (("create", "x" * 129), "128"),
         (("step", "none", "5"), "none"),
         (("step", "orders", "-1"), "step .*not -1"),

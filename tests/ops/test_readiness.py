@@ -15,9 +15,11 @@ from django.db import connections
 from django.test import RequestFactory, override_settings
 
 from django_idgen import generators, next_id, segments
+from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.errors import (
     ClockSkewed,
     ConfigurationError,
+    LeaseExpired,
     LeaseLost,
     NamespaceMismatch,
     NoFreeWorker,
@@ -25,6 +27,7 @@ from django_idgen.core.errors import (
     SegmentUnavailable,
 )
 from django_idgen.core.keeper import LeaseKeeper
+from django_idgen.core.tag_generator import SerialGenerator, TagGenerator
 from django_idgen.ops import health, probes
 from django_idgen.ops.health import Readiness
 from django_idgen.ops.probes import Probes
@@ -260,6 +263,96 @@ def test_an_outage_that_ids_survive_takes_no_process_out(own: PostgresServer) ->
     assert now(strict=False).failing == ("segments",)
     own.start()
     until(lambda found: found.ready)
+
+
+MINUTES_15 = 900.0
+
+
+class Ahead:
+    """Clocks of this process that a test moves on: those of a lease, and those of tags."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.clock = replace(
+            SYSTEM_CLOCK,
+            stopwatch=lambda: SYSTEM_CLOCK.stopwatch() + self.seconds,
+            elapsed_ns=lambda: SYSTEM_CLOCK.elapsed_ns() + int(self.seconds * 1e9),
+        )
+
+    def of_lease(self, of: LeaseKeeper) -> None:
+        of._clock = self.clock
+        of._time._elapsed_ns = self.clock.elapsed_ns
+
+
+def test_a_generator_that_was_not_used_for_15_minutes_takes_no_process_out(
+    own: PostgresServer,
+) -> None:
+    """Its window ends in an outage: that counts for 15 minutes after the last id or failure."""
+    ahead = Ahead()
+    ahead.of_lease(keeper())
+    segments["orders"].next_id()
+    until(lambda found: found.ready)
+    own.stop("fast")
+    until(lambda found: not found.ready)
+    ahead.seconds = MINUTES_15 - 300
+    assert keeper().seconds_left == 0
+    assert not now(strict=False).ready
+    ahead.seconds = MINUTES_15 + 1
+    assert now(strict=False).ready
+    assert not now(strict=True).ready
+    with pytest.raises(LeaseExpired):  # its caller is refused, and so would be the next
+        next_id()
+    ahead.seconds += MINUTES_15 - 300
+    assert not now(strict=False).ready
+    ahead.seconds += 301
+    assert now(strict=False).ready
+    own.start()
+
+
+def test_a_tag_that_was_not_used_for_15_minutes_takes_no_process_out(own: PostgresServer) -> None:
+    """One that is used up: nothing is loaded in an outage, so no load drops idle tags."""
+    ahead = Ahead()
+    segments.allocator().clock = ahead.clock
+    _runs_out(own, segments["orders"], ahead)
+
+
+@pytest.mark.parametrize("kind", [TagGenerator, SerialGenerator])
+def test_a_generator_without_a_lease_counts_as_tags_do(
+    own: PostgresServer, kind: type[TagGenerator]
+) -> None:
+    """Ready while it has ids, though nothing else is used; not once it has none."""
+    source = {
+        "BACKEND": TagGenerator.default_source,
+        "OPTIONS": {"database": "own"},
+    }
+    tickets = {"BACKEND": f"{kind.__module__}.{kind.__name__}", "SOURCE": source}
+    ids = idgen_on("own")
+    with override_settings(IDGEN={**ids, "GENERATORS": {**ids["GENERATORS"], "tickets": tickets}}):
+        ahead = Ahead()
+        found: Any = generators["tickets"]
+        found._allocator.clock = ahead.clock
+        _runs_out(own, found, ahead)
+
+
+def _runs_out(own: PostgresServer, of_tag: Any, ahead: Ahead) -> None:
+    """In an outage: the process is ready but for 15 minutes after someone found nothing left."""
+    of_tag.next_id()
+    until(lambda found: found.ready)
+    own.stop("fast")
+    until(lambda found: not found.ready)
+    assert now(strict=False).ready
+    of_tag.next_ids(of_tag.stats().remaining)
+    assert not now(strict=False).ready
+    ahead.seconds = MINUTES_15 + 1
+    assert now(strict=False).ready
+    with pytest.raises(SegmentUnavailable):
+        of_tag.next_id()
+    assert not now(strict=False).ready
+    with pytest.raises(SegmentUnavailable):
+        of_tag.next_ranges(5)
+    ahead.seconds += MINUTES_15 + 1
+    assert now(strict=False).ready
+    own.start()
 
 
 class Unknown:

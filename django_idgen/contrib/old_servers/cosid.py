@@ -29,7 +29,7 @@ clocks may differ by ``clock_skew`` only.
 
 **Segments**: a client that gets n owns n - step + 1 to n of the tag ``<ns>.<name>``. A busy
 client asks for longer ranges and accepts no shorter one: each is as long as it asks, up to
-``max_skip``.
+``max_segment``.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import signal
 import tempfile
@@ -158,6 +159,8 @@ def _take_one_interrupt() -> None:
 
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, stop)
+        # Python ends with the system's own way to take a signal, which would lose the exit code.
+        atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
 
 
 def _check_files(options: dict[str, Any]) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError
 
 from ...core.errors import IdgenError
 from ...core.segment import MAX_ID
 from ...db.tables import with_way_out
+from ...models import LeafAlloc
 from ...ops.doctor.skipping import all_tags
 from ...ops.tags.change_log import record
 from ...ops.tags.edits import change_tag, make_tag, pause_tag, resume_tag
@@ -58,7 +60,8 @@ class Command(BaseCommand):
             first = options["first"]
             if not 1 <= first <= MAX_ID:
                 raise CommandError(f"--first must be an id of 1 to {MAX_ID}, not {first}.")
-            found = make_tag(tag, step=step, description=options["description"], max_id=first)
+            description = _line(options["description"])
+            found = make_tag(tag, step=step, description=description, max_id=first)
             record("idgen_tag", tag, "added", step=(None, step), max_id=(None, first))
         elif action == "step":
             before = known_tag(tag).first.step
@@ -68,6 +71,14 @@ class Command(BaseCommand):
             found = pause_tag(tag) if action == "pause" else resume_tag(tag)
             record("idgen_tag", tag, f"{action}d")
         self.stdout.write(_shown(found))
+
+
+def _line(description: str) -> str:
+    try:
+        LeafAlloc._meta.get_field("description").run_validators(description)
+    except ValidationError as error:
+        raise CommandError(f"--description {description!r}: {' '.join(error.messages)}") from error
+    return description
 
 
 def _shown(tag: Tag) -> str:

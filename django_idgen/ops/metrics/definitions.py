@@ -36,7 +36,7 @@ def _histogram(name: str, text: str) -> Histogram:
 
 
 GENERATOR_COUNTS: Final[Mapping[str, Counter]] = {
-    "issued": _counter("ids_issued", "Ids given out by a generator.", "generator"),
+    "issued": _counter("ids_issued", "Ids issued by a generator.", "generator"),
     "waits": _counter(
         "generator_waits", "Times that a caller slept for the next tick.", "generator"
     ),
@@ -72,7 +72,7 @@ CLOCK_OFFSET: Final = _gauge(
     "liveall",
 )
 TAG_COUNTS: Final[Mapping[str, Counter]] = {
-    "issued": _counter("segment_ids_issued", "Ids given out of segments.", "tag"),
+    "issued": _counter("segment_ids_issued", "Ids issued from segments.", "tag"),
     "loads": _counter("segment_loads", "Segments that were loaded.", "tag"),
     "failures": _counter(
         "segment_load_failures", "Loads that failed, and segments refused.", "tag"
@@ -80,7 +80,7 @@ TAG_COUNTS: Final[Mapping[str, Counter]] = {
     "waits": _counter("segment_waits", "Calls that had nothing left and had to wait.", "tag"),
     "given_back": _counter("segment_ids_given_back", "Ids that went back to the source.", "tag"),
 }
-BUFFER: Final = _gauge("segment_buffer_ids", "Ids held and not given out yet.", "tag", "livesum")
+BUFFER: Final = _gauge("segment_buffer_ids", "Ids held and not issued yet.", "tag", "livesum")
 RATE: Final = _gauge("segment_issue_rate", "Ids a second, over about a minute.", "tag", "livesum")
 WAIT: Final = _histogram("segment_wait_seconds", "Seconds that a caller waited for a segment.")
 LOAD: Final = _histogram("segment_load_seconds", "Seconds that a load of a segment took.")

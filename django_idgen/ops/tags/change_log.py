@@ -14,6 +14,7 @@ from django.contrib.auth import get_user_model
 from django.db import DatabaseError, router, transaction
 from django.utils.translation import override
 
+from ...core.errors import printable
 from ...models import LeafAlloc
 
 logger = logging.getLogger("django_idgen")
@@ -70,7 +71,8 @@ def _value(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     text = "" if value is None else str(value)
-    return (text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…") or "—"
+    # Leaf's own tools write descriptions, too.
+    return printable(text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…") or "—"
 
 
 def _is_logged(user: Any) -> bool:

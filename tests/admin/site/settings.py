@@ -56,6 +56,8 @@ IDGEN = {
     "GENERATORS": {
         "default": {"LEASES": {"OPTIONS": {"workers": [0, 1000]}}},
         "wide": {"LAYOUT": "uid"},
+        "js": {"LAYOUT": "js_safe"},
+        "batched": {"LAYOUT": "pear_flower"},
         "away": {
             "LEASES": {
                 "BACKEND": "django_idgen.leases.http.HttpLeases",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import count
 
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
@@ -33,6 +34,8 @@ async function look({url, width, theme}) {
       each => each.scrollWidth - each.clientWidth),
     color: ground.color, background: ground.backgroundColor,
     fields: all(".idgen-bits th").map(each => each.getBoundingClientRect().width),
+    cut: all(".idgen-bits :is(th, td)").filter(each => each.scrollWidth > each.clientWidth).map(
+      each => each.innerText),
     numbers: [align("thead " + number), align("tbody " + number)],
     bar: bar && bar.getBoundingClientRect().height,
     lowest: Math.min(...all(".idgen .button").map(each => each.getBoundingClientRect().height)),
@@ -47,6 +50,7 @@ async function look({url, width, theme}) {
 
 
 POLICY = "Content-Security-Policy"
+_serial = count(1)
 
 
 def probe(request: HttpRequest) -> HttpResponse:
@@ -69,9 +73,18 @@ def asked(request: HttpRequest) -> HttpResponse:
     return HttpResponse(found.content, status=found.status_code, headers=policy)
 
 
+def made(_request: HttpRequest) -> HttpResponse:
+    """The page that shows a new token, with its secret, which takes a POST."""
+    name = f"{'v' * 50}-{next(_serial)}"
+    sent = {"name": name, "tags": "t" * 60, "generators": "", "leases": ""}
+    found = Client().post("/admin/django_idgen/accesstoken/add/", sent)
+    return HttpResponse(found.content, status=found.status_code)
+
+
 def take(_request: HttpRequest) -> HttpResponse:
-    """An id of a generator and one of a tag: from then on this process holds a worker id."""
-    ids = [generators["default"].next_id(), segments["orders"].next_id()]
+    """Ids of generators and one of a tag: from then on this process holds worker ids."""
+    ids = [generators[each].next_id() for each in ("default", "js", "batched")]
+    ids.append(segments["orders"].next_id())
     return HttpResponse(json.dumps([str(each) for each in ids]))
 
 
@@ -79,5 +92,6 @@ urlpatterns = [
     path("admin/", admin.site.urls),
     path("probe/", probe),
     path("asked/", asked),
+    path("made/", made),
     path("take/", take),
 ]

@@ -199,7 +199,11 @@ def test_what_was_taken_moves_along(make_project: MakeProject) -> None:
 
 
 REFUSED = {
-    "before the EPOCH": (("--created-from", "id"), {"EPOCH": "2022-01-01T00:00:00Z"}, ""),
+    "its own and an earlier EPOCH, and name it with --generator": (
+        FROM_KEY[:2],
+        {"EPOCH": "2022-01-01T00:00:00Z"},
+        "",
+    ),
     "which is in the future: no id can have that time. Correct the row, or name another": (
         FROM_DATE[:2],
         {},
@@ -244,6 +248,47 @@ def test_what_is_refused_before_anything_is_written(make_project: MakeProject) -
     for options in (FROM_KEY[:2], ("--workers", "1000", "1003"), (*FROM_KEY, "--field", "segment")):
         project.run(adopt(*options, code=1))
     assert project.migrations() == ["0001_initial"]
+
+
+EARLY_BILLS = """
+dues = [datetime(2016, 2, day).date() for day in (28, 29, 1, 15)]
+Bill.objects.bulk_create(Bill(due=due) for due in dues * 2)
+"""
+EARLY_CHECK = """
+from django_idgen import generators
+rows = list(Bill.objects.order_by("pk").values_list("pk", "due", "id__created"))
+assert [due for _, due, _ in rows] == sorted(due for _, due, _ in rows)
+for pk, due, created in rows:
+    parts = generators["bills"].decode(pk)
+    assert parts.worker in range(1000, 1003), parts
+    assert parts.created == created
+    late = created - datetime.combine(due, datetime.min.time(), UTC)
+    assert timedelta() <= late < timedelta(seconds=1), late
+assert Bill.objects.create().pk > rows[-1][0]
+print("all is well", len(rows))
+"""
+
+
+def test_dates_before_the_epoch_go_into_a_generator_with_an_earlier_one(
+    make_project: MakeProject,
+) -> None:
+    """The way out that the refusal names. A date is its midnight."""
+    early = {"bills": {**KEPT, "EPOCH": "2015-01-01T00:00:00Z"}}
+    project = make_project("sqlite", at_switch=10_000)
+    project.idgen = {"GENERATORS": {"default": KEPT, **early}}
+    bill = ("idgen_adopt", "shop.Bill", "--yes")
+    given = (*bill, "--created-from", "due", *FROM_KEY[2:])
+    *_, refused, _, _, out = project.begin(
+        MODELS,
+        EARLY_BILLS,
+        manage(*given, code=1),
+        manage(*given, "--generator", "bills"),
+        MIGRATE,
+        manage(*bill),
+    )
+    assert "name it with --generator" in refused
+    project.edit(out)
+    assert "all is well 8" in project.deploy(EARLY_CHECK)[0]
 
 
 ODD = "odd = Order.objects.create(id=uuid.uuid4(), placed_at=datetime.now(UTC))"

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from io import StringIO
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.management import call_command
 from django.db import connections, transaction
+from django.db.models import F
 from django.test import override_settings
 
 from django_idgen.checks import check_settings
@@ -24,6 +27,7 @@ from django_idgen.core.segment_generator import SegmentAllocator
 from django_idgen.db import connection
 from django_idgen.db.connection import own_connection
 from django_idgen.models import Installation, LeafAlloc
+from django_idgen.ops.tags.edits import plan_skip
 from django_idgen.sources import database
 from django_idgen.sources.database import DatabaseSource
 from django_idgen.sources.server import ServerSource
@@ -265,6 +269,22 @@ def test_an_impossible_shard_in_a_row_is_named(shards: list[str]) -> None:
     LeafAlloc.objects.using(shards[0]).update(delta=2, remainder=2)
     with pytest.raises(SegmentUnavailable, match="delta=2, remainder=2"):
         source.fetch("t")
+
+
+@pytest.mark.usefixtures("unhurried")
+def test_a_skip_says_what_all_databases_lose(shards: list[str]) -> None:
+    """As the admin does: the ids of one that was behind, too, and no id of the other's."""
+    sharing = {"BACKEND": SHARDED, "OPTIONS": {"databases": shards[:2]}}
+    with override_settings(IDGEN={"SEGMENTS": {"SOURCE": sharing}}):
+        source = source_of(shards[:2])
+        top = max(source.fetch("t").stop for _ in range(4))
+        behind = LeafAlloc.objects.using(shards[1])
+        behind.filter(pk="t").update(max_id=F("max_id") - 20)
+        out = StringIO()
+        call_command("idgen_skip", "t", to=top + 100, dry_run=True, stdout=out)
+        plan = plan_skip("t", most=10_000, to=top + 100)
+        assert f"-> {top + 100} ({plan.lost} ids are skipped)" in out.getvalue()
+        assert plan.lost != plan.to - plan.before
 
 
 def test_the_installation_knows_its_place(shards: list[str]) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from typing import Any
+
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import AnonymousUser, User
@@ -9,6 +12,7 @@ from django.db import connection, transaction
 from django.test import modify_settings
 from django.utils import translation
 
+from django_idgen import signals
 from django_idgen.models import LeafAlloc
 from django_idgen.ops.tags.change_log import ACTIONS, record
 from tests.rest.tags.people import Person
@@ -52,6 +56,21 @@ def test_values_are_shown_as_people_write_them(user: User) -> None:
     (said,) = words()
     assert "paused: no → yes; description: — → xxx" in said
     assert len(said) < 300
+
+
+def test_no_name_or_text_is_shown_as_something_else(user: User, caplog: Any) -> None:
+    """Hazard 116: of a user, and of a description that Leaf's own tools wrote."""
+    caplog.set_level(logging.INFO, "django_idgen")
+    odd = "a\nb\x1b[31m\u202ec"
+    User.objects.filter(pk=user.pk).update(username=odd)
+    user.refresh_from_db()
+    record(user, "t", "changed", description=(odd, "plain"))
+    escaped = "a\\nb\\x1b[31m\\u202ec"
+    assert caplog.messages == [
+        f"'{escaped}' changed tag 't': Changed: description: {escaped} → plain"
+    ]
+    signals.emit("lease_quota_near", generator="g", client=odd, held=1, most=2)
+    assert "client=a b\\x1b[31m\\u202ec held" in caplog.messages[-1]
 
 
 def test_what_is_no_user_leaves_no_row() -> None:

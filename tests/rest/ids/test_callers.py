@@ -16,10 +16,13 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import include, path
 from django.views.debug import ExceptionReporter
+from rest_framework.authentication import BaseAuthentication, BasicAuthentication
+from rest_framework.exceptions import AuthenticationFailed, NotAuthenticated
 
+from django_idgen.contrib.old_servers import cosid, tinyid
 from django_idgen.models import AccessToken, LeafAlloc
 from django_idgen.rest import authentication
-from django_idgen.rest.authentication import TOKENS, TokenUser, secret_of
+from django_idgen.rest.authentication import TOKENS, TokenAuthentication, TokenUser, secret_of
 from django_idgen.rest.tokens import find_token, make_token
 
 from .conftest import GENERATOR_URL, URL, Asking
@@ -319,6 +322,85 @@ def test_wrong_passwords_from_one_address_come_to_an_end(settings: Any, url: str
     TOKENS.clear()
     assert [each.get(url).status_code for each in neighbours] == [200, 200]
     assert basic("bob", "right").get(url).status_code == 429  # a right guess is not told
+
+
+class KeyAuthentication(BaseAuthentication):
+    """A class of the project's own, which reads a header of its own."""
+
+    def authenticate(self, request: Any) -> Any:
+        key = request.META.get("HTTP_X_API_KEY")
+        if key not in (None, "right"):
+            raise AuthenticationFailed
+        return None if key is None else (User.objects.get(username="ada"), None)
+
+
+class Insisting(BaseAuthentication):
+    """A class that wants a header, and says so in another way."""
+
+    def authenticate(self, request: Any) -> Any:
+        raise NotAuthenticated
+
+
+COSID_URL = "/cosid/ids/orders"
+TINYID_URL = "/tinyid/id/nextId?bizType=orders"
+NUL = f"Basic {b64encode(b'a' + bytes(1) + b'b:x').decode()}"
+REFUSED = {
+    "another header": (URL, {"X-API-Key": "wrong"}),
+    "another header, at an old server": (COSID_URL, {"X-API-Key": "wrong"}),
+    "a NUL in the user name": (URL, {"Authorization": NUL}),
+    "a NUL in the user name, at an old server": (COSID_URL, {"Authorization": NUL}),
+    "no prefix": (URL, {"Authorization": "Bearer wrong"}),
+    "no prefix, at an old server": (COSID_URL, {"Authorization": "Bearer wrong"}),
+    "a scheme of nobody": (URL, {"Authorization": "Digest x"}),
+    "a scheme of nobody, at an old server": (COSID_URL, {"Authorization": "Digest x"}),
+    "TinyID, no prefix": (f"{TINYID_URL}&token=wrong", {}),
+    "TinyID, no ASCII": (f"{TINYID_URL}&token=idgen_%C3%A9", {}),
+    "TinyID, no class": ("/keys/tinyid/id/nextId?bizType=orders&token=idgen_x", {}),
+    "before the class of tokens": (
+        "/keys/ids/orders",
+        {"X-API-Key": "wrong", "Authorization": "Bearer idgen_x"},
+    ),
+    "a token that no class reads": ("/passwords/ids/orders", {"Authorization": "Bearer idgen_x"}),
+    "a class that says so in another way": ("/insisting/ids/orders", {"Authorization": "Own x"}),
+}
+"""Ways to be refused with a credential: a URL and headers."""
+
+
+@pytest.mark.parametrize("way", REFUSED)
+def test_each_refused_credential_is_counted_once(settings: Any, way: str) -> None:
+    """Whichever class refuses it, or if none reads it.
+
+    Who is right at the address comes in, and who sends no credential is not counted.
+    """
+    settings.IDGEN = {
+        "GENERATORS": {"default": {}, "second": {}},
+        "REST": {"caller_rate": "3/h", "make_tags": True},
+    }
+    kinds = ("KeyAuthentication", "BasicAuthentication")
+    settings.REST_FRAMEWORK = {"DEFAULT_AUTHENTICATION_CLASSES": [f"{__name__}.{k}" for k in kinds]}
+    keys = [KeyAuthentication, TokenAuthentication]
+    settings.ROOT_URLCONF = (
+        path("idgen/", include("django_idgen.rest.urls")),
+        path("keys/", include(cosid.urls(authentication=keys))),
+        path("keys/tinyid/", include(tinyid.urls(authentication=[KeyAuthentication]))),
+        path("passwords/", include(cosid.urls(authentication=[BasicAuthentication]))),
+        path("insisting/", include(cosid.urls(authentication=[Insisting]))),
+        path("", include("tests.contrib.old_servers.urls")),
+    )
+    User.objects.create_user("ada")
+    neighbours = client_of("program"), Client(headers={"X-API-Key": "right"})
+    assert [each.get(COSID_URL).status_code for each in neighbours] == [200, 200]
+    url, headers = REFUSED[way]
+
+    def throttled(url: str, times: int, **options: Any) -> list[bool]:
+        return [Client().get(url, **options).status_code == 429 for _ in range(times)]
+
+    assert not any(throttled(url.partition("&token")[0], 5))
+    assert throttled(url, 5, headers=headers) == [False] * 3 + [True] * 2
+    assert not any(throttled(url.partition("&token")[0], 2))
+    assert throttled(url, 1, headers=headers, REMOTE_ADDR="192.0.2.7") == [False]
+    TOKENS.clear()
+    assert [each.get(COSID_URL).status_code for each in neighbours] == [200, 200]
 
 
 def test_tags_with_any_characters_are_counted(settings: Any) -> None:

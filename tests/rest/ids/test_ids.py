@@ -20,6 +20,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import resolve
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from rest_framework.exceptions import ParseError
 
 from django_idgen import generators, segments
 from django_idgen.core.errors import (
@@ -33,6 +34,7 @@ from django_idgen.models import AccessToken, LeafAlloc
 from django_idgen.process import maps
 from django_idgen.rest import ids
 from django_idgen.rest.authentication import TOKENS
+from django_idgen.rest.serializers import StrictParser
 from django_idgen.rest.tokens import make_token
 from tests.rest.forgetting import forget
 
@@ -445,6 +447,15 @@ def test_bodies_that_can_not_be_read(ask: Asking, untouched: Untouched) -> None:
         assert answer.status_code == status, (body[:40], content_type)
         assert isinstance(answer.json(), dict)
     untouched()
+
+
+def test_json_may_nest_fifty_levels_and_no_more() -> None:
+    """Whatever the innermost one holds; the refusal names the limit."""
+    for inner in (b"", b"1"):
+        StrictParser().parse(BytesIO(b"[" * 50 + inner + b"]" * 50))
+        for deep in (51, 20_000):
+            with pytest.raises(ParseError, match="more than 50 levels"):
+                StrictParser().parse(BytesIO(b"[" * deep + inner + b"]" * deep))
 
 
 def test_a_body_of_unknown_length_is_not_passed_over(ask: Asking, tag: str) -> None:

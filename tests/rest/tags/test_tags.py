@@ -59,7 +59,9 @@ def test_where_no_tag_was_ever_made_there_is_none(place: str, client: APIClient)
     if place != "default":
         assert "leaf_alloc" not in connections[place].introspection.table_names()
     assert client.get(TAGS).json() == {"count": 0, "next": None, "previous": None, "results": []}
-    assert client.get(f"{TAGS}t").status_code == 404
+    refused = client.get(f"{TAGS}t")
+    assert refused.status_code == 404
+    assert "'idgen_tag create'" in refused.json()["detail"]
     for what in ("preload", "skip", "clear"):
         assert client.post(f"{TAGS}t/{what}", {}).status_code == 404
     assert client.patch(f"{TAGS}t", {"step": 5}).status_code == 404

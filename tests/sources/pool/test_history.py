@@ -28,6 +28,9 @@ def test_ids_fetched_for_the_pool_are_the_pools(server_alias: str, redis: str) -
             said.getvalue().count("handed to the pool at ") == said.getvalue().count("handed") == 1
         )
         assert "Which process took it from the pool is not recorded." in said.getvalue()
+        as_json = StringIO()
+        call_command("idgen_decode", "7", "--tag=tea", "--json", stdout=as_json)
+        assert as_json.getvalue().count('"pool"') == 1
         pooled.fetch("tea")
         last = pooled.fetch("tea")
         assert [row.holder for row in who_issued("tea", last.start, database=server_alias)] == [
