@@ -345,6 +345,7 @@ def _runs_out(own: PostgresServer, of_tag: Any, ahead: Ahead) -> None:
     assert not now(strict=False).ready
     ahead.seconds = MINUTES_15 + 1
     assert now(strict=False).ready
+    of_tag._services.timeout = of_tag._services.first_timeout = 0.1
     with pytest.raises(SegmentUnavailable):
         of_tag.next_id()
     assert not now(strict=False).ready
