@@ -267,6 +267,13 @@ def test_a_history_holds_copies_of_fields(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("shop", ["memory"], indirect=True)
+def test_users_whose_key_is_a_snowflake(shop: Shop) -> None:
+    """``AUTH_USER_MODEL``: sessions, the admin's log, links to reset a password, DRF's tokens."""
+    shop.environment["DJANGO_SETTINGS_MODULE"] = "members_settings"
+    shop.run("-W", "error", "manage.py", "test", "members.user_tests")
+
+
+@pytest.mark.parametrize("shop", ["memory"], indirect=True)
 def test_a_service_without_users(shop: Shop) -> None:
     """Programs take ids with tokens where ``django.contrib.auth`` is not installed (hazard 84)."""
     shop.environment["DJANGO_SETTINGS_MODULE"] = "service_settings"

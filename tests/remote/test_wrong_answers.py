@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -38,6 +39,8 @@ from tests.tables import refused
 from .scripted import Said, Script, as_json, closed_url, refusal, scripted, segment
 
 HTML = {"Content-Type": "text/html"}
+ODD = [0, -1, 1.5, 2**31, 2**63, str(2**63), 2**64, 10**400, float("inf"), "", "x", None, True, []]
+"""What may stand in the place of a number or text."""
 
 
 @pytest.fixture
@@ -97,6 +100,16 @@ def test_a_segment_that_cannot_be_right_is_refused(fetch: Callable[..., Any]) ->
     """Numbers out of range, another tag, another request's answer: no segment."""
     for changes in IMPOSSIBLE:
         assert "?." not in str(refused(SegmentUnavailable, fetch, floor=6, **changes))
+
+
+def test_whatever_stands_in_a_segment(fetch: Callable[..., Any]) -> None:
+    """Hazard 118: an error that says so, or a segment of ids from the floor on."""
+    for name, value in product(("start", "stop", "step", "delta", "max_segment"), ODD):
+        try:
+            ids = fetch(floor=6, **{name: value}).ids()
+        except SegmentUnavailable:
+            continue
+        assert 6 <= ids[0] <= ids[-1] <= MAX_ID, (name, value)
 
 
 def test_a_segment_below_the_floor_is_refused(fetch: Callable[..., Any]) -> None:
@@ -293,6 +306,27 @@ def test_a_lease_that_cannot_be_right_is_refused() -> None:
     for name, values in NO_LEASE.items():
         for value in values:
             refused(RegistryUnavailable, lend, {**GRANT, name: value})
+
+
+def test_whatever_stands_in_a_grant() -> None:
+    """Hazard 118: an error that says so, or a lease of numbers that fit."""
+    wrong: dict[str, object] = {}
+
+    def answer(path: str, asked: dict[str, Any]) -> Said:
+        return granting({**GRANT, **wrong}, asked, **wrong)
+
+    with scripted(answer) as server:
+        for name, value in product((*GRANT, "now_us"), ODD):
+            wrong = {name: value}
+            registry = HttpLeases(NAMESPACE, base_urls=server.url)
+            try:
+                lease = registry.acquire(holder="a", not_before=50, avoid=2).lease
+            except RegistryUnavailable:
+                continue
+            finally:
+                registry.close()
+            assert lease.worker in NAMESPACE.workers, wrong
+            assert 50 <= lease.start <= lease.until <= 2**41, wrong
 
 
 def test_a_grant_with_parts_missing_is_refused() -> None:
@@ -528,7 +562,6 @@ TERMS: dict[str, Any] = {
     "ahead_ticks": "0",
 }
 """How a service describes a generator."""
-ODD = [0, -1, 1.5, 2**31, 2**63 - 1, 2**63, 2**64, 10**400, float("inf"), "", "x", None, True, []]
 
 
 def places_in(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:

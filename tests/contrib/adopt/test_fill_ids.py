@@ -149,6 +149,32 @@ def test_rows_that_come_as_fast_as_they_are_filled(alias: str) -> None:
     assert filling.run() == (12, 12)
 
 
+BUSY = """
+import re
+from django.db import connection
+
+def insert(execute, sql, *args):
+    if re.match("UPDATE .*CASE", sql):
+        for _ in range(5):
+            execute("INSERT INTO shop_order (note) VALUES ('old code')", (), *args[1:])
+    return execute(sql, *args)
+
+connection.execute_wrappers.append(insert)
+"""
+"""Old code inserts as many rows as are filled, in the place of each batch."""
+
+
+@on_one
+def test_how_many_rows_stay_empty_is_told(project: Project) -> None:
+    """The migration ends, and a warning says what to do about those (hazard 119)."""
+    begin_emptied(project)
+    *_, told, ids = project.run(BUSY, MIGRATE, IDS)
+    left = ids_in(ids).count(None)
+    assert left >= 23
+    assert f"{left} rows of shop_order came while the others were filled" in told
+    assert "run this migration again" in told
+
+
 @pytest.mark.parametrize("project", ["postgres", *long("sqlite")], indirect=True)
 def test_killed_in_one_transaction_nothing_is_filled(project: Project) -> None:
     """Where the migration is atomic, so is the filling; the next run fills all."""
