@@ -61,7 +61,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -248,7 +248,7 @@ def check_directories(**_kwargs: Any) -> list[CheckMessage]:
         return []  # E001 reports it
     sources = [each.segments.source for each in read.tag_generators.values()]
     backends = [*(each.leases for each in read.generators.values()), *sources, read.segments.source]
-    named = {str(each.options["directory"]) for each in backends if "directory" in each.options}
+    named = {found for each in backends for found in _directories(each.options)}
     return [
         Warning(
             f"Any user of this host may write to {directory!r}, where marks of ids are kept: a "
@@ -260,6 +260,15 @@ def check_directories(**_kwargs: Any) -> list[CheckMessage]:
         for directory in sorted(named)
         if _is_open_to_all(directory)
     ]
+
+
+def _directories(options: Mapping[str, Any]) -> Iterator[str]:
+    """Those of a backend, and of the registry that its options describe."""
+    for name, value in options.items():
+        if name == "directory":
+            yield str(value)
+        elif isinstance(value, Mapping):
+            yield from _directories(value)
 
 
 def _is_open_to_all(directory: str) -> bool:

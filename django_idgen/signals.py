@@ -206,8 +206,9 @@ def _left_out(name: str, values: Mapping[str, object]) -> int | None:
     """How many like it were left out since the last one; ``None`` to leave out this one."""
     if LEVELS[name] < logging.WARNING:
         return 0
-    lease = values.get("lease")
-    key = (name, values.get("tag") or getattr(lease, "namespace", ""), type(values.get("error")))
+    lease, names = values.get("lease"), map(values.get, ("tag", "namespace", "generator"))
+    whose = next(filter(None, names), getattr(lease, "namespace", ""))
+    key = (name, whose, type(values.get("error")))
     now = SYSTEM_CLOCK.stopwatch()
     with _quiet_lock:
         since, left_out = _quiet.get(key, (float("-inf"), 0))

@@ -194,15 +194,20 @@ def test_a_layout_that_ends_soon_is_warned_of_with_the_date() -> None:
     assert checks.check_exhaustion() == []
 
 
-@pytest.mark.parametrize("place", ["leases", "serial", "segments"])
+@pytest.mark.parametrize("place", ["leases", "nested", "serial", "segments"])
 def test_a_directory_that_others_may_write_to_is_warned_of(tmp_path: Path, place: str) -> None:
     """A mark that a stranger puts there makes ids repeat; /tmp with its sticky bit, too."""
     options = {"directory": str(tmp_path)}
     static = {"BACKEND": "django_idgen.leases.static.StaticLeases", "OPTIONS": options}
+    nested = {
+        "BACKEND": "django_idgen.leases.checkpointed.CheckpointedLeases",
+        "OPTIONS": {"directory": "/etc", "registry": static},
+    }
     serial = "django_idgen.core.tag_generator.SerialGenerator"
     file = {"BACKEND": "django_idgen.sources.file.FileSource", "OPTIONS": options}
     idgen: dict[str, Any] = {
         "leases": {"GENERATORS": {"default": {"LEASES": static}}},
+        "nested": {"GENERATORS": {"default": {"LEASES": nested}}},
         "serial": {"GENERATORS": {"s": {"BACKEND": serial, "SOURCE": {"OPTIONS": options}}}},
         "segments": {"SEGMENTS": {"SOURCE": file}},
     }[place]

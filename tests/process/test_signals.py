@@ -115,6 +115,20 @@ def test_warnings_that_are_alike_are_written_once_and_counted(
     assert [getattr(record, "idgen_left_out", 0) for record in caplog.records] == [0, 0, 49]
 
 
+def test_no_warning_of_one_generator_silences_that_of_another(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Two generators that issue ids without a lease write two lines, and so do two quotas."""
+    for name, key in (("ids_degraded", "namespace"), ("lease_quota_near", "generator")):
+        for whose in ("one", "two", "one"):
+            signals.emit(name, **{key: whose})
+    assert [record.message for record in caplog.records] == [
+        f"{name} {key}={whose}"
+        for name, key in (("ids_degraded", "namespace"), ("lease_quota_near", "generator"))
+        for whose in ("one", "two")
+    ]
+
+
 def test_a_receiver_for_every_model_hears_nothing_of_our_rows(server_alias: str) -> None:
     """An audit log whose rows have ids of ours would wait for the grant being written."""
     heard: list[type[Model]] = []
