@@ -39,7 +39,10 @@ from tests.tables import refused
 from .scripted import Said, Script, as_json, closed_url, refusal, scripted, segment
 
 HTML = {"Content-Type": "text/html"}
-ODD = [0, -1, 1.5, 2**31, 2**63, str(2**63), 2**64, 10**400, float("inf"), "", "x", None, True, []]
+ODD: list[object] = [
+    *(0, -1, 1.5, 2**31, 2**63 - 1, 2**63, 2**64, 10**400, float("inf")),
+    *(str(2**63), "", "x", None, True, []),
+]
 """What may stand in the place of a number or text."""
 
 
