@@ -89,18 +89,27 @@ def _mariadb(directory: Path, started: list[subprocess.Popen[bytes]]) -> str | N
     server, install = (shutil.which(name, path=path) for name in ("mariadbd", "mariadb-install-db"))
     if server is None or install is None:
         return None
-    directory.mkdir()
-    user = _owned(directory, "mysql")
+    # A starting server removes temporary tables of others from the directory that they share.
+    temporary = Path(f"{directory}-tmp")
+    for each in (directory, temporary):
+        each.mkdir()
+        user = _owned(each, "mysql")
     files = f"--datadir={directory}"
     subprocess.run(
         [install, "--no-defaults", files, "--auth-root-authentication-method=normal"],
         check=True,
         stdout=subprocess.DEVNULL,
+        env={**os.environ, "TMPDIR": str(temporary)},
         user=user,
     )
     port = free_port()
-    where = [files, f"--port={port}", f"--socket={directory}/s", f"--pid-file={directory}/pid"]
-    _start([server, *MARIADB, *where], directory, user, port, started)
+    where = [
+        files,
+        f"--tmpdir={temporary}",
+        f"--socket={directory}/s",
+        f"--pid-file={directory}/pid",
+    ]
+    _start([server, *MARIADB, *where, f"--port={port}"], directory, user, port, started)
     return f"mysql://root@127.0.0.1:{port}/idgen"
 
 
