@@ -358,13 +358,21 @@ class Snapshot:
 
     ns: int
     ends: dict[str, tuple[int, int]]
+    namespaces: set[str]
     kept: bytes
 
     def is_recent(self, ns: int, ends: dict[str, tuple[int, int]]) -> bool:
-        """Whether no more was lost until now than the failover of a server skips."""
-        return ns - self.ns < MOST_LOST_S * SECOND and all(
-            tag in self.ends and end - self.ends[tag][0] < FAILOVER_SKIP * self.ends[tag][1]
-            for tag, (end, _) in ends.items()
+        """Whether no more was lost until now than the failover of a server skips.
+
+        Nor the first use of a namespace (a documented limit).
+        """
+        return (
+            ns - self.ns < MOST_LOST_S * SECOND
+            and self.namespaces == names_of_namespaces()
+            and all(
+                tag in self.ends and end - self.ends[tag][0] < FAILOVER_SKIP * self.ends[tag][1]
+                for tag, (end, _) in ends.items()
+            )
         )
 
 
@@ -372,6 +380,10 @@ def ends_of_tags() -> dict[str, tuple[int, int]]:
     """By tag: the next id, and twice the longest fetch that the row knows."""
     rows = LeafAlloc.objects.values_list("pk", "max_id", "largest_step")
     return {tag: (end, longest) for tag, end, longest in rows}
+
+
+def names_of_namespaces() -> set[str]:
+    return {*NamespaceRecord.objects.values_list("pk", flat=True)}
 
 
 # --- the world --------------------------------------------------------------------------------
@@ -676,7 +688,7 @@ class World:
         if not rows or any(row != server for row in rows):
             return False
         kept = connections["default"].connection.serialize()
-        self.snapshots.append(Snapshot(self.ns, ends_of_tags(), kept))
+        self.snapshots.append(Snapshot(self.ns, ends_of_tags(), names_of_namespaces(), kept))
         if self.backup is None or self.chance.random() < 0.02:
             self.backup = self.snapshots[-1]
         return True
@@ -708,10 +720,16 @@ class World:
         self.down.clear()
         self.snapshots.clear()
         connections["default"].connection.deserialize(self.backup.kept)
-        used = max((end - before.get(tag, (1, 0))[0] for tag, (end, _) in now.items()), default=0)
+        # A database that was restored or has just taken over may not know all that was used.
+        used = max(
+            max(now.get(tag, (0, 0))[0], self._ids[tag].stop) - before.get(tag, (1, 0))[0]
+            for tag in TAGS
+        )
+        used = max(used, 0)
         LeafAlloc.objects.update(max_id=F("max_id") + used)
         Installation.objects.update(first_id=F("first_id") + used)
         operator = Process(self, self.numbers)
+        self.servers[1].lose_all()  # the Redis that the operator's project does not use
         self.pid = operator.pid
         for kind in SNOWFLAKES:
             book = operator.registry(kind).stored_book()
