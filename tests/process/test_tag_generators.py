@@ -34,12 +34,12 @@ from django_idgen.testing import FixedIds
 from django_idgen.testing.contracts.lenders import at_once
 from tests import warm
 from tests.app.models import Invoice
-from tests.contrib.sharding.conftest import _shards, shards
+from tests.contrib.sharding.conftest import _shards, shards, unhurried
 from tests.places import make_tables
 from tests.redis_servers import RedisFarm, RedisServer, cache_alias
 from tests.segment_tools import in_child
 
-__all__ = ["_shards", "shards"]
+__all__ = ["_shards", "shards", "unhurried"]
 
 ROOT = Path(__file__).parents[2]
 SERIAL = "django_idgen.core.tag_generator.SerialGenerator"
@@ -325,6 +325,7 @@ def test_many_ids_are_a_few_ranges(tmp_path: Path) -> None:
 # --- databases, and Redis -----------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("unhurried")
 def test_ticket_servers_share_the_ids_of_an_alias(shards: list[str]) -> None:
     """Flickr's: a step of one, each database with its own remainder, and no id twice."""
     options = {"default_step": 1, "longest_step": 1, "timeout": 30}

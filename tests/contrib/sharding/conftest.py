@@ -10,6 +10,7 @@ import pytest
 from django.apps import apps
 from django.db import connections
 
+from django_idgen.contrib.sharding import source as several
 from django_idgen.db.tables import MODELS, _make_identity
 from tests import servers
 from tests.conftest import _drop_tables, _execute
@@ -53,6 +54,12 @@ def _empty(alias: str) -> None:
             return
     _drop_tables(alias)
     make_tables(alias)
+
+
+@pytest.fixture
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No database is passed over because the machine is slow: each has its turn."""
+    monkeypatch.setattr(several, "SKIP_AFTER", 60.0)
 
 
 @pytest.fixture

@@ -18,7 +18,6 @@ from django.test import override_settings
 
 from django_idgen.checks import check_settings
 from django_idgen.contrib.sharding import ShardedSource
-from django_idgen.contrib.sharding import source as several
 from django_idgen.contrib.sharding.source import SKIP_AFTER
 from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.errors import ConfigurationError, InvalidTag, SegmentUnavailable
@@ -69,12 +68,6 @@ def away(alias: str) -> Iterator[None]:
         yield
     finally:
         settings["PORT"] = port
-
-
-@pytest.fixture
-def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No database is passed over because the machine is slow: each has its turn."""
-    monkeypatch.setattr(several, "SKIP_AFTER", 60.0)
 
 
 @pytest.mark.usefixtures("unhurried")
