@@ -297,8 +297,8 @@ class Installation(HomeModel):
     namespaces = models.TextField(default="{}")
     """JSON object of every namespace that was ever opened, with a backup of its record.
 
-    A namespace named here without a record was lost. The name "" stands for
-    any namespace: this row was recreated, and its names are lost.
+    A namespace named here without a record was lost. What concerns all namespaces has the
+    name "": see :data:`.core.stored.ALL`.
     """
     server = models.CharField(max_length=200, blank=True, default="", db_default="")
     """The server of the last fetch of segments. Another server may have missed fetches."""

@@ -9,7 +9,8 @@ These signs show that a namespace has lost something:
 * fewer rows of worker ids than the record says were ever lent;
 * no record, although the installation knows its name or marks are still there;
 * no row of the installation itself, so that more may be missing;
-* another server of the database, since a replica may have missed the last windows.
+* another server of the database, since a replica may have missed the last windows, or the first
+  use of a namespace.
 
 Then a new *generation* begins: all older tokens are void, and it lends no tick below its fence
 (rule L7). The eras, with what was claimed of the past, may be lost, too. So no tick below the fence
@@ -141,6 +142,10 @@ class Book(ABC):
     @abstractmethod
     def was_opened(self) -> bool:
         """Whether the installation knows that the namespace had a record."""
+
+    def losses_us(self) -> Sequence[int]:
+        """When the installation may have lost namespaces that it doesn't know, µs since 1970."""
+        return ()
 
     def recalled(self) -> Record:
         """What the installation knows of a record that is gone."""
@@ -549,7 +554,7 @@ def _mended(book: Book, namespace: Namespace, found: Record | None) -> Record:
     elif lost:
         known = book.recalled()
     else:
-        known = Record("", book.next_generation(0), 0, 0, 0, 0)
+        known = _begun(book, namespace)
     if lost:
         known = _reopened(book, namespace, known)
     return replace(
@@ -560,6 +565,16 @@ def _mended(book: Book, namespace: Namespace, found: Record | None) -> Record:
         installation=book.installation,
         server=book.server or known.server,
     )
+
+
+def _begun(book: Book, namespace: Namespace) -> Record:
+    """The record of a namespace that no one knows. Each loss may have taken its first use."""
+    fence = 0
+    for at_us in book.losses_us():
+        now = max(fence, namespace.tick_at(at_us))  # what was lost may have begun at the fence
+        fence = loss_fence(namespace, now=now, fence=fence, largest_window=0)
+    # The generation of a lost record was another one.
+    return Record("", book.next_generation(1 if fence else 0), fence, 0, 0, 0, 0)
 
 
 def _is_lost(book: Book, found: Record | None, count: int) -> bool:

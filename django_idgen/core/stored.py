@@ -9,6 +9,7 @@ was ever lent.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,6 +19,15 @@ from .layout import BitLayout
 from .lease import Namespace
 
 _DAY_US = 86_400_000_000
+
+ALL = ""
+"""The key of what an installation stores about all its namespaces; none has that name."""
+SERVER = "server"
+"""The server that last wrote it; none if the installation was made anew, and its names are lost."""
+LOSSES = "losses_us"
+"""When it may have lost the first use of a namespace: the last ten times, µs since 1970."""
+LOST_NAMES = json.dumps({ALL: {}})
+"""The memory of an installation that was made anew."""
 
 
 @dataclass(frozen=True, slots=True)

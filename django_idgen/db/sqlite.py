@@ -14,7 +14,6 @@ skipped, as after the failover of a server.
 from __future__ import annotations
 
 import atexit
-import json
 import logging
 import os
 import re
@@ -35,6 +34,7 @@ from django.db.models.signals import post_migrate
 
 from ..core.clock import SYSTEM_CLOCK
 from ..core.errors import ConfigurationError, sentence
+from ..core.stored import LOST_NAMES
 
 logger = logging.getLogger("django_idgen")
 
@@ -302,6 +302,13 @@ class FileConnection(DatabaseWrapper):
         """Make the tables. Assume a loss if the database had a file before."""
         from .tables import make_missing_tables
 
+        with self.cursor() as cursor:
+            # First, since the installation's row tells the life that it was made in.
+            cursor.execute(_MADE)
+            cursor.execute(
+                f"INSERT OR REPLACE INTO django_idgen_file VALUES (1, %s, %s, {_WRITTEN})",  # noqa: S608 - constants
+                [token_hex(8), self._opened],
+            )
         make_missing_tables(self)
         if tied is not None:
             logger.warning(
@@ -310,17 +317,12 @@ class FileConnection(DatabaseWrapper):
                 str(self.path),
             )
         with self.cursor() as cursor:
-            cursor.execute(_MADE)
             if tied is not None:
                 cursor.execute(
                     "UPDATE django_idgen_installation SET identity = %s, namespaces = %s, "
                     "server = %s, largest_step = max(largest_step, %s)",
-                    [tied, json.dumps({"": {}}), ANOTHER_LIFE, LOST_STEP],
+                    [tied, LOST_NAMES, ANOTHER_LIFE, LOST_STEP],
                 )
-            cursor.execute(
-                f"INSERT OR REPLACE INTO django_idgen_file VALUES (1, %s, %s, {_WRITTEN})",  # noqa: S608 - constants
-                [token_hex(8), self._opened],
-            )
             for table in self.introspection.table_names(cursor):
                 for event in ("INSERT", "UPDATE", "DELETE") if _is_ours(table) else ():
                     cursor.execute(
@@ -343,7 +345,7 @@ class FileConnection(DatabaseWrapper):
             if tied is not None and found[0] not in (None, tied):
                 cursor.execute(
                     "UPDATE django_idgen_installation SET identity = %s, namespaces = %s",
-                    [tied, json.dumps({"": {}})],
+                    [tied, LOST_NAMES],
                 )
                 cursor.execute("UPDATE leaf_alloc SET server = %s", [ANOTHER_LIFE])
 

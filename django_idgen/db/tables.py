@@ -21,6 +21,7 @@ earlier version.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -42,7 +43,9 @@ from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 
 from ..core.errors import ConfigurationError, sentence
 from ..core.lease import PROTOCOL_VERSION
+from ..core.stored import ALL, SERVER
 from .connection import home_connection, own_connection
+from .dialects import server_identity
 from .rows import insert_row, is_any, read_first, rows_of
 from .sqlite import FileConnection, database_of, is_test_database, tie
 
@@ -419,6 +422,12 @@ def _make_identity(connection: BaseDatabaseWrapper) -> None:
     model = _model("Installation")
     if is_any(rows_of(model, connection.alias)):
         return
-    row = model(key=1, identity=token_hex(16), protocol=PROTOCOL_VERSION)
     with suppress(IntegrityError), transaction.atomic(using=connection.alias):
+        memory = {ALL: {SERVER: server_identity(connection)}}
+        row = model(
+            key=1,
+            identity=token_hex(16),
+            protocol=PROTOCOL_VERSION,
+            namespaces=json.dumps(memory),
+        )
         insert_row(row, connection.alias)  # unless another process was quicker

@@ -34,6 +34,7 @@ from ..core.lease import (
     of_another_version,
 )
 from ..core.store import Store, read_clock
+from ..core.stored import ALL, LOSSES, LOST_NAMES, SERVER
 from ..db import dialects
 from ..db.connection import SOCKET_TIMEOUT, OwnConnection, is_there
 from ..db.installation import check_form
@@ -55,8 +56,6 @@ from ..models import Installation, NamespaceRecord, WorkerLease
 T = TypeVar("T")
 
 MODELS = ("Installation", "NamespaceRecord", "WorkerLease")
-ANY = ""
-"""Stands for every namespace in an installation's row that was recreated."""
 ERAS = "eras"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_US = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
@@ -211,7 +210,7 @@ class OrmBook(Book):
             key=1,
             identity=token_hex(16) if self.thorough else "",
             protocol=PROTOCOL_VERSION,
-            namespaces=json.dumps({ANY: {}}),
+            namespaces=LOST_NAMES,
         )
 
     @property
@@ -269,6 +268,8 @@ class OrmBook(Book):
 
     def _remember(self, **words: object) -> None:
         memory = self._memory()
+        known = memory.get(ALL, {}).get(SERVER, "")
+        memory[ALL] = {SERVER: self.server or known, LOSSES: self.losses_us()}
         memory[self._namespace] = {**memory.get(self._namespace, {}), **words}
         before, self._row.namespaces = self._row.namespaces, json.dumps(memory, sort_keys=True)
         if self._row._state.adding:
@@ -278,8 +279,17 @@ class OrmBook(Book):
             update_row(self._row, self._alias, "namespaces")
 
     def was_opened(self) -> bool:
-        memory = self._memory()
-        return self._namespace in memory or ANY in memory
+        return self._namespace in self._memory()
+
+    def losses_us(self) -> list[int]:
+        """See :meth:`Book.losses_us`: when the row was made anew, and when servers changed."""
+        # Earlier versions did not store the server.
+        of_all = self._memory().get(ALL, {SERVER: ""})
+        losses: list[int] = of_all.get(LOSSES, [])
+        known = of_all.get(SERVER)
+        if known is None or "" != known != self.server != "":
+            losses = [*losses, self.reading.registry_us]
+        return losses[-10:]
 
     def recalled(self) -> Record:
         known = self._memory().get(self._namespace, {})

@@ -61,6 +61,7 @@ from ..core.segment import (
     check_tag,
 )
 from ..core.source import Source, TablesUnseen
+from ..core.stored import ALL, LOSSES, LOST_NAMES, SERVER
 from ..db import dialects
 from ..db.connection import OwnConnection, own_connection
 from ..db.dialects import IDENTITY_LENGTH, Now
@@ -507,9 +508,6 @@ def check_failover_skip(value: object) -> int:
 # --- rows that are missing, or not as they should be ----------------------------------------
 
 
-ANY = ""
-"""Stands for every namespace in an installation's row that was recreated."""
-
 _FLOOR = "this process was granted ids up to there: the table was flushed or restored"
 _TAKEN_OVER = "another server had taken over before this tag was made"
 
@@ -646,7 +644,7 @@ class RowOpening:
             key=1,
             identity=token_hex(16),
             protocol=PROTOCOL_VERSION,
-            namespaces=json.dumps({ANY: {}}),
+            namespaces=LOST_NAMES,
         )
         self._recall(made)
         insert_row(made, self.alias)
@@ -668,11 +666,12 @@ class RowOpening:
         """Record a ``server`` that took over from another; whether anything was written."""
         if not server or installation.server == server:
             return False
-        if installation.server:
-            longest = max(installation.largest_step, 1)
-            installation.first_id = self._past_loss(installation.first_id, longest)
-        elif is_any(rows_of(LeafAlloc, self.alias).exclude(server="")):
+        if not installation.server and is_any(rows_of(LeafAlloc, self.alias).exclude(server="")):
             self._recall(installation)  # a lease registry recreated it
+        elif installation.server or _may_lack_tags(installation, server):
+            first = _longest(self._default_step * (self._shard or ALONE).delta)
+            longest = installation.largest_step or first
+            installation.first_id = self._past_loss(installation.first_id, longest)
         installation.server = server
         names = ("server", "first_id", "largest_step", "delta", "remainder")
         update_row(installation, self.alias, *names)
@@ -855,6 +854,12 @@ MOST_TABLES = 2000
 
 def _with_keys(stored: str, new: Collection[str]) -> str:
     return " ".join([*stored.split(), *sorted(new)][-MOST_TABLES:])
+
+
+def _may_lack_tags(installation: Installation, server: str) -> bool:
+    """Whether another server may have made the first tags of all, which ``server`` lacks."""
+    of_all = json.loads(installation.namespaces).get(ALL, {})
+    return bool(of_all.get(LOSSES)) or of_all.get(SERVER, server) not in ("", server)
 
 
 def _longest(moved: int) -> int:

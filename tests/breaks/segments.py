@@ -194,6 +194,22 @@ BREAKS = (
         (f"{FAILOVER}::test_a_tag_made_after_a_failover_starts_past_the_skip",),
     ),
     Break(
+        "the first tag of all is never lost",
+        "hazard 60",
+        SERVER,
+        "elif installation.server or _may_lack_tags(installation, server):",
+        "elif installation.server:",
+        (f"{FAILOVER}::test_the_first_tag_of_all_may_have_been_lost[postgres-False]",),
+    ),
+    Break(
+        "the first tag of all was not lost once a lease was taken",
+        "hazard 60",
+        SERVER,
+        "return bool(of_all.get(LOSSES)) or",
+        "return",
+        (f"{FAILOVER}::test_the_first_tag_of_all_may_have_been_lost[postgres-True]",),
+    ),
+    Break(
         "an installation that was deleted has lost nothing",
         "hazard 60",
         SERVER,

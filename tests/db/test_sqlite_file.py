@@ -225,6 +225,17 @@ def test_an_old_copy_of_the_file_is_noticed(shop: Path, way: str) -> None:
     assert registry.acquire(holder="next").lease.start >= max(lease.until for lease in leases)
 
 
+def test_a_copy_from_before_the_first_lease_is_noticed(shop: Path) -> None:
+    """It knows no namespace: what was lent in one since is not lent again (L7)."""
+    old = beside(shop).read_bytes()
+    registry = factory.build_registry(maps.generator_settings("default"))
+    leases = [registry.acquire(holder=str(n)).lease for n in range(3)]
+    restart()
+    shop.with_name("copy").write_bytes(old)
+    shop.with_name("copy").replace(beside(shop))
+    assert registry.acquire(holder="next").lease.start >= max(lease.until for lease in leases)
+
+
 def test_a_file_system_with_a_clock_of_its_own_skips_nothing(
     shop: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

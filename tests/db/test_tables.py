@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import closing
 
 import pytest
@@ -9,7 +10,9 @@ from django.core import serializers
 from django.core.management import call_command
 from django.db import connections, transaction
 
+from django_idgen.core.stored import ALL, SERVER
 from django_idgen.db.connection import home_connection
+from django_idgen.db.dialects import server_identity
 from django_idgen.db.tables import make_missing_tables, missing_columns, missing_tables
 from django_idgen.models import Installation, LeafAlloc
 from django_idgen.testing.contracts.lenders import at_once
@@ -43,6 +46,15 @@ def test_missing_tables_are_made_once(alias: str) -> None:
     assert make_missing_tables(connection) == TABLES
     assert missing_tables(connection) == missing_columns(connection) == []
     assert make_missing_tables(connection) == []
+
+
+def test_an_installation_knows_the_server_that_it_was_made_on(alias: str) -> None:
+    """So a failover that loses the first use of a namespace is noticed (L7)."""
+    make_missing_tables(home_connection(alias))
+    memory = json.loads(Installation.objects.using(alias).get().namespaces)
+    server = server_identity(home_connection(alias))
+    assert server
+    assert memory == {ALL: {SERVER: server}}
 
 
 def test_no_table_is_made_behind_the_operators_back(server_alias: str) -> None:

@@ -11,6 +11,7 @@ are left out as long as it still fails.
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 from bisect import bisect_right
@@ -40,6 +41,7 @@ from django_idgen.core.loader import inline_loader
 from django_idgen.core.registry import Registry
 from django_idgen.core.segment_generator import SegmentAllocator
 from django_idgen.core.snowflake import SnowflakeGenerator
+from django_idgen.core.stored import ALL, SERVER
 from django_idgen.db import dialects
 from django_idgen.db.tables import make_missing_tables
 from django_idgen.leases.database import DatabaseLeases
@@ -62,6 +64,7 @@ PROCESSES = 300
 WORKERS = 24
 """Fewer than processes, so that each worker id has many holders, one after another."""
 TAGS = ("orders", "busy")
+STEP = 50
 SNOWFLAKES = ("database", "buffered", "redis")
 MOST_LOST_S = 5.0
 """Seconds of writes that a server that takes over may lack."""
@@ -323,7 +326,7 @@ class Process:
 
     def source(self, source: str) -> Any:
         behind = Pooled(
-            alias="default", default_step=50, own=Own(self), emit=ignore, measures=False  # type: ignore[arg-type]
+            alias="default", default_step=STEP, own=Own(self), emit=ignore, measures=False  # type: ignore[arg-type]
         )  # fmt: skip
         if source == "direct":
             return behind
@@ -358,22 +361,17 @@ class Snapshot:
 
     ns: int
     ends: dict[str, tuple[int, int]]
-    namespaces: set[str]
+    new: tuple[int, int]
+    """Where a tag begins that it lacks, and the longest fetch to reckon with."""
     kept: bytes
 
     def is_recent(self, ns: int, ends: dict[str, tuple[int, int]]) -> bool:
-        """Whether no more was lost until now than the failover of a server skips.
-
-        Nor the first use of a namespace (a documented limit).
-        """
-        return (
-            ns - self.ns < MOST_LOST_S * SECOND
-            and self.namespaces == names_of_namespaces()
-            and all(
-                tag in self.ends and end - self.ends[tag][0] < FAILOVER_SKIP * self.ends[tag][1]
-                for tag, (end, _) in ends.items()
-            )
-        )
+        """Whether no more was lost until now than the failover of a server skips."""
+        for tag, (end, _) in ends.items():
+            begin, longest = self.ends.get(tag, self.new)
+            if end - begin >= FAILOVER_SKIP * longest:
+                return False
+        return ns - self.ns < MOST_LOST_S * SECOND
 
 
 def ends_of_tags() -> dict[str, tuple[int, int]]:
@@ -382,8 +380,10 @@ def ends_of_tags() -> dict[str, tuple[int, int]]:
     return {tag: (end, longest) for tag, end, longest in rows}
 
 
-def names_of_namespaces() -> set[str]:
-    return {*NamespaceRecord.objects.values_list("pk", flat=True)}
+def begin_of_tags() -> tuple[int, int]:
+    """For a new tag what :func:`ends_of_tags` tells of one."""
+    (row,) = Installation.objects.values_list("first_id", "largest_step")
+    return row[0], row[1] or 2 * STEP
 
 
 # --- the world --------------------------------------------------------------------------------
@@ -685,10 +685,13 @@ class World:
         server = self.identity()
         rows = [*LeafAlloc.objects.values_list("server", flat=True)]
         rows += NamespaceRecord.objects.values_list("server", flat=True)
-        if not rows or any(row != server for row in rows):
+        installation = Installation.objects.get()
+        rows += [installation.server or server]
+        rows += [json.loads(installation.namespaces)[ALL].get(SERVER)]
+        if any(row != server for row in rows):
             return False
         kept = connections["default"].connection.serialize()
-        self.snapshots.append(Snapshot(self.ns, ends_of_tags(), names_of_namespaces(), kept))
+        self.snapshots.append(Snapshot(self.ns, ends_of_tags(), begin_of_tags(), kept))
         if self.backup is None or self.chance.random() < 0.02:
             self.backup = self.snapshots[-1]
         return True
@@ -721,13 +724,12 @@ class World:
         self.snapshots.clear()
         connections["default"].connection.deserialize(self.backup.kept)
         # A database that was restored or has just taken over may not know all that was used.
-        used = max(
+        used = [
             max(now.get(tag, (0, 0))[0], self._ids[tag].stop) - before.get(tag, (1, 0))[0]
             for tag in TAGS
-        )
-        used = max(used, 0)
-        LeafAlloc.objects.update(max_id=F("max_id") + used)
-        Installation.objects.update(first_id=F("first_id") + used)
+        ]
+        LeafAlloc.objects.update(max_id=F("max_id") + max(0, *used))
+        Installation.objects.update(first_id=F("first_id") + max(0, *used))
         operator = Process(self, self.numbers)
         self.servers[1].lose_all()  # the Redis that the operator's project does not use
         self.pid = operator.pid
@@ -769,13 +771,11 @@ KINDS = (*SNOWFLAKES, *(f"{source} {tag}" for source in ("direct", "pool") for t
 @contextmanager
 def made_world() -> Iterator[World]:
     """A world, in a database of its own."""
-    connections["default"].close()
-    connections["default"].ensure_connection()
-    make_missing_tables(connections["default"])
-    for model in (Installation, NamespaceRecord, WorkerLease, LeafAlloc):
-        model.objects.all().delete()
+    home = connections["default"]
+    home.close()
+    home.ensure_connection()
     world = World()
-    connections["default"].connection.create_function("idgen_server", 0, world.identity)
+    home.connection.create_function("idgen_server", 0, world.identity)
     with ExitStack() as stack:
         patch = stack.enter_context
         for module in (book, keeper, redis_registry):
@@ -786,4 +786,8 @@ def made_world() -> Iterator[World]:
             (dialects, "_identities", world.identities),
         ):
             patch(mock.patch.object(owner, name, stand_in))
+        # An earlier world's are there: the database is in memory, and Django keeps it open.
+        for model in (Installation, NamespaceRecord, WorkerLease, LeafAlloc):
+            home.cursor().execute(f"DROP TABLE IF EXISTS {model._meta.db_table}")
+        make_missing_tables(home)
         yield world

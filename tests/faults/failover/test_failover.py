@@ -20,9 +20,10 @@ from django_idgen.sources.server import FAILOVER_SKIP, ServerSource
 from tests.faults.failover import mariadb_pair as maria
 from tests.leaf import leaf_fetch
 from tests.leases.server import test_promotion as postgresql
+from tests.leases.server.shop import SHOP, ServerLeases
 from tests.own_servers import pointing_at
 from tests.private_postgres import PostgresServer
-from tests.server_tools import execute
+from tests.server_tools import execute, make_tables
 
 pair = postgresql.pair
 STEP = 10
@@ -208,6 +209,23 @@ def test_a_tag_made_after_a_failover_starts_past_the_skip(server_alias: str, bec
     assert new.start >= FAILOVER_SKIP * STEP
     LeafAlloc.objects.using(server_alias).create(biz_tag="by hand", max_id=7000)
     assert source_of(server_alias).fetch("by hand").start >= 7000 + FAILOVER_SKIP * STEP
+
+
+@pytest.mark.parametrize("leases_first", [False, True])
+def test_the_first_tag_of_all_may_have_been_lost(
+    server_alias: str, become: Any, leases_first: bool
+) -> None:
+    """Right after ``migrate``: nothing of any tag reached the new server."""
+    become(server_alias, "a")
+    make_tables(server_alias)
+    lost = [source_of(server_alias).fetch("t") for _ in range(5)]
+    assert lost[0].start == 1
+    LeafAlloc.objects.using(server_alias).all().delete()
+    Installation.objects.using(server_alias).update(server="", largest_step=0)
+    become(server_alias, "b")
+    if leases_first:
+        ServerLeases(SHOP, alias=server_alias).acquire(holder="notices it, too")
+    assert source_of(server_alias).fetch("t").start >= FAILOVER_SKIP * 2 * STEP > lost[-1].stop
 
 
 def test_a_tag_from_before_the_first_server_was_known_is_not_skipped(server_alias: str) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
 from django_idgen.core.lease import Namespace
+from django_idgen.core.stored import ALL, SERVER
 from django_idgen.db.connection import OwnConnection, own_connection
 from django_idgen.leases.book_registry import BookRegistry
 from django_idgen.leases.server import ServerStore
@@ -75,6 +77,17 @@ def forget_record(leases: ServerLeases) -> None:
 def forget_namespace(leases: ServerLeases) -> None:
     forget_record(leases)
     forget_workers(leases)
+
+
+def forget_first_use(leases: ServerLeases, server: str) -> None:
+    """As on a new server, which missed all that ``server`` wrote of the namespace."""
+    forget_namespace(leases)
+    row = Installation.objects.using(leases.alias).get()
+    memory = json.loads(row.namespaces)
+    del memory["shop"]
+    memory[ALL][SERVER] = server
+    row.namespaces = json.dumps(memory)
+    row.save(using=leases.alias)
 
 
 def forget_installation(leases: ServerLeases) -> None:

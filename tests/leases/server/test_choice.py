@@ -7,6 +7,7 @@ import json
 import pytest
 
 from django_idgen.core.errors import ConfigurationError, NamespaceMismatch, NoFreeWorker
+from django_idgen.core.stored import ALL
 from django_idgen.models import Installation, NamespaceRecord
 from tests.leases.server.shop import (
     SHOP,
@@ -79,10 +80,8 @@ def test_namespaces_are_apart(leases: ServerLeases, time: Time) -> None:
     other = changed(leases, time, name="other")
     assert {leases.acquire(holder=str(n)).lease.worker for n in range(16)} == set(range(16))
     assert other.acquire(holder="a").lease.generation == 1
-    assert set(json.loads(Installation.objects.using(leases.alias).get().namespaces)) == {
-        "shop",
-        "other",
-    }
+    memory = json.loads(Installation.objects.using(leases.alias).get().namespaces)
+    assert set(memory) == {ALL, "shop", "other"}
 
 
 def test_a_longer_window_is_noted_before_it_is_used(leases: ServerLeases, time: Time) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from django.core.management import call_command
@@ -21,6 +22,7 @@ from tests.leases.server.shop import (
     Time,
     changed,
     forget_everything,
+    forget_first_use,
     forget_installation,
     forget_namespace,
     forget_server,
@@ -127,7 +129,7 @@ def test_one_row_deleted_among_many_is_noticed(leases: ServerLeases, time: Time)
 def test_a_namespace_opened_after_the_installation_was_lost_is_fenced(
     leases: ServerLeases, time: Time
 ) -> None:
-    """Nobody knows any more whether it is new, so it counts as lost.
+    """It can't be told any more whether it is new, so it counts as lost.
 
     The installation's row is made anew, with another identity, which the record takes over.
     """
@@ -139,6 +141,33 @@ def test_a_namespace_opened_after_the_installation_was_lost_is_fenced(
     assert record_of(leases).installation == installation.get().identity != old
     other = changed(leases, time, name="other").acquire(holder="a").lease
     assert other.start >= time.tick + SKEW + WINDOW
+
+
+def test_a_lost_first_use_is_not_lent_again(leases: ServerLeases, time: Time) -> None:
+    """Servers that take over never heard of the namespace, while its first holders go on (L7)."""
+    ends = []
+    for number in range(4):
+        lent = [leases.acquire(holder=str(worker)).lease for worker in SHOP.workers]
+        assert not ends or min(lease.start for lease in lent) >= ends[-1]
+        ends.append(
+            max(leases.renew(held, last_tick=held.start + SKEW).lease.until for held in lent)
+        )
+        forget_first_use(leases, f"server {number}")
+    leases.acquire(holder="a")  # notices the last one
+    time.tick = ends[-1] + SKEW + WINDOW
+    assert changed(leases, time, name="other").acquire(holder="a").lease.start == time.tick
+
+
+def test_a_namespace_of_a_server_that_lost_nothing_begins_now(
+    leases: ServerLeases, time: Time
+) -> None:
+    """No id is dated ahead, neither on the first server nor where it can't be told."""
+    assert leases.acquire(holder="a").lease.start == time.tick
+    silent = ServerLeases(
+        replace(SHOP, name="silent"), alias=leases.alias, read_now=time, server_identity=False
+    )
+    forget_first_use(leases, "another server")
+    assert silent.acquire(holder="a").lease.start == time.tick
 
 
 def test_an_installation_that_others_made_anew_is_a_loss(leases: ServerLeases, time: Time) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from django.db import connections
@@ -47,7 +48,15 @@ def lend_unseen(leases: ServerLeases, held: list[Lease]) -> list[Lease]:
     return windows[1:] + [leases.acquire(holder=f"newcomer {n}").lease for n in range(6)]
 
 
-def check_promoted(leases: ServerLeases, identity: str, windows: list[Lease]) -> None:
+def first_use(alias: str) -> list[Lease]:
+    """Of another namespace."""
+    unseen = ServerLeases(replace(SHOP, name="unseen"), alias=alias)
+    return [unseen.acquire(holder=str(number)).lease for number in SHOP.workers]
+
+
+def check_promoted(
+    leases: ServerLeases, identity: str, windows: list[Lease], first: list[Lease]
+) -> None:
     """All is lent anew, past whatever the lost primary may have promised."""
     # At once, before any checkpoint has told PostgreSQL's control file of the new timeline.
     assert dialects.server_identity(connections[leases.alias]) != identity
@@ -57,10 +66,11 @@ def check_promoted(leases: ServerLeases, identity: str, windows: list[Lease]) ->
             leases.renew(lease, last_tick=lease.start)
     assert {lease.generation for lease in after} == {2}
     assert min(lease.start for lease in after) >= max(lease.until for lease in windows)
-    claims = Claims()
-    for lease in windows + after:
-        claims.granted(lease)
-    claims.check()
+    for leased in (windows + after, first + first_use(leases.alias)):
+        claims = Claims()
+        for lease in leased:
+            claims.granted(lease)
+        claims.check()
 
 
 def test_what_the_replica_missed_is_not_lent_again(
@@ -79,11 +89,11 @@ def test_what_the_replica_missed_is_not_lent_again(
         execute(postgres, "SELECT pg_reload_conf()")
         eventually("SELECT count(*) = 0 FROM pg_stat_wal_receiver", postgres)
     with pointing_at(primary, postgres):
-        windows = lend_unseen(leases, held)
+        windows, first = lend_unseen(leases, held), first_use(postgres)
     primary.stop()
     replica.promote()
     with pointing_at(replica, postgres):
-        check_promoted(leases, identity, windows)
+        check_promoted(leases, identity, windows, first)
 
 
 def test_what_a_replica_of_mariadb_missed_is_not_lent_again(mariadb: str) -> None:
@@ -95,8 +105,8 @@ def test_what_a_replica_of_mariadb_missed_is_not_lent_again(mariadb: str) -> Non
             identity = dialects.server_identity(connections[mariadb])
         maria.follow_up(primary, replica, mariadb)
         with maria.pointing_at(primary, mariadb):
-            windows = lend_unseen(leases, held)
+            windows, first = lend_unseen(leases, held), first_use(mariadb)
         primary.kill()
         maria.promote(replica, mariadb)
         with maria.pointing_at(replica, mariadb):
-            check_promoted(leases, identity, windows)
+            check_promoted(leases, identity, windows, first)
