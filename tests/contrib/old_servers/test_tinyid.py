@@ -70,7 +70,8 @@ def test_clients_and_our_own_processes_never_meet(
         "OPTIONS": {"databases": used},
     }
     settings.IDGEN = {
-        "SEGMENTS": {"SOURCE": source, "OPTIONS": {"default_step": 10, "timeout": 30}}
+        **settings.IDGEN,  # the URLs name its generators
+        "SEGMENTS": {"SOURCE": source, "OPTIONS": {"default_step": 10, "timeout": 30}},
     }
     segments["t"].next_id()  # makes it
     clients = [TinyClient(asking(Client(), "/open"), "t", "-") for _ in range(3)]
