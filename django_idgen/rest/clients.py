@@ -1,9 +1,8 @@
 """Clients that borrow worker ids over HTTP: their labels, their quota, whose worker ids they get.
 
-Needs no DRF. A worker id belongs to the owner whose name is in its holder's label: the name of an
-access token. Tokens of one name are one owner, so a new secret changes nothing. Worker ids lent
-through an open mount have no owner. The label of a process that asks the registry directly never
-begins with a quote.
+Needs no DRF. A worker id belongs to the owner whose id its holder's label begins with. Tokens of
+one name are one owner, so a new secret changes nothing. Worker ids lent through an open mount have
+no owner. The label of a process that asks the registry directly never begins with a quote.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from .tokens import KnownToken
 MOST_LABEL = 200
 """Characters that a registry keeps of a holder's name."""
 MOST_QUOTED = 102
-"""Characters of an owner's name in a label: a hundred, and quotes."""
+"""Characters of an owner's id: a name of a hundred, and quotes."""
 OWNER_AGE = 60.0
 """Seconds after which a database's identity is read again."""
 WARNED = 0.8
@@ -52,19 +51,24 @@ class Owner:
     def of(cls, token: KnownToken | None) -> Owner:
         return OPEN if token is None else cls(token.name)
 
+    @property
+    def id(self) -> str:
+        """What its labels begin with, never cut: the name as JSON, or a digest of a longer one."""
+        quoted = json.dumps(self.name, ensure_ascii=False)
+        if len(quoted) <= MOST_QUOTED:
+            return quoted
+        return f'"{sha256(quoted.encode()).hexdigest()[:32]}"'
+
     def label(self, holder: str) -> str:
         """The label of this owner's client ``holder``."""
-        quoted = json.dumps(self.name, ensure_ascii=False)
-        if len(quoted) > MOST_QUOTED:  # a registry would cut it, and the owner would not be found
-            quoted = f'"{sha256(quoted.encode()).hexdigest()[:32]}"'
-        return f"{quoted} {holder}"
+        return f"{self.id} {holder}"
 
     def instance_label(self, namespace: str, name: str) -> str:
         """The label of a CosId instance, which identifies it."""
         return OLD_CLIENTS + self.label(f"{json.dumps(namespace, ensure_ascii=False)} {name}")
 
     def has(self, label: str) -> bool:
-        return label.removeprefix(OLD_CLIENTS).startswith(self.label(""))
+        return label.removeprefix(OLD_CLIENTS).startswith(f"{self.id} ")
 
 
 OPEN = Owner(None)

@@ -16,6 +16,7 @@ from django.db.models import Q, QuerySet
 from django.urls import register_converter
 from django.urls.converters import get_converters
 from rest_framework import serializers
+from rest_framework.decorators import action
 from rest_framework.exceptions import NotFound, ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -316,6 +317,8 @@ def document_of(tag: Tag) -> Any:
 class TagsView(ManagementView):
     """The tags, new ones, and what people do to them."""
 
+    lookup_url_kwarg = "tag"
+    lookup_value_converter = "idgen_tag"
     inputs: ClassVar[Any] = {
         "list": TagsInput,
         "create": NewTag,
@@ -365,6 +368,7 @@ class TagsView(ManagementView):
         record(request.user, tag, "changed", **changes)
         return Response(document_of(changed))
 
+    @action(detail=True, methods=["post"])
     def preload(self, request: Request, tag: str, **_kwargs: str) -> Response:  # noqa: ARG002
         """Load ids ahead, in the answering process and in the pool."""
         first = self.found(tag).first
@@ -374,6 +378,7 @@ class TagsView(ManagementView):
         found = {"ready": ready, "held": held, "pooled": pooled}
         return Response({"tag": tag, "process": process_label(), **found})
 
+    @action(detail=True, methods=["post"])
     def skip(self, request: Request, tag: str, **_kwargs: str) -> Response:
         """Skip ahead, never back. No later fetch gets lower ids; a pool is emptied."""
         before, wanted = self.found(tag), self.read()
@@ -387,6 +392,7 @@ class TagsView(ManagementView):
         record(request.user, tag, "skipped", max_id=(before.max_id, skipped.max_id))
         return Response({**document_of(skipped), "cleared": gone.held, "pool_cleared": gone.pool})
 
+    @action(detail=True, methods=["post"])
     def clear(self, request: Request, tag: str, **_kwargs: str) -> Response:
         """Give back the ids that the answering process holds. Other processes keep theirs."""
         self.found(tag)
@@ -395,10 +401,12 @@ class TagsView(ManagementView):
         record(request.user, tag, "cleared")
         return Response({"tag": tag, "process": process_label(), "cleared": cleared})
 
+    @action(detail=True, methods=["post"])
     def pause(self, request: Request, tag: str, **_kwargs: str) -> Response:
         """Give out no more ids, but for those that processes hold. May be repeated."""
         return self._switch(request, tag, paused=True)
 
+    @action(detail=True, methods=["post"])
     def resume(self, request: Request, tag: str, **_kwargs: str) -> Response:
         """Give out ids again. May be repeated."""
         return self._switch(request, tag, paused=False)

@@ -28,11 +28,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.urls import URLPattern, path, re_path
+from django.urls import URLPattern, URLResolver, path, re_path
 
 from ..core.errors import ConfigurationError
 
 try:
+    from rest_framework.routers import DynamicRoute, Route, SimpleRouter
+
     from .base import NotThereView
 except ModuleNotFoundError as error:
     if error.name != "rest_framework":
@@ -50,8 +52,24 @@ from .tags import TagsView
 app_name = "django_idgen"
 
 
-def _tag(name: str, view: Any = TagsView, suffix: str = "", **actions: str) -> Any:
-    return path(f"tags/<idgen_tag:tag>{suffix}", view.as_view(actions), name=name)
+class TagRouter(SimpleRouter):
+    """The addresses of the tags. A tag may have a slash: the longer ones go first."""
+
+    routes: list[Route | DynamicRoute] = [  # noqa: RUF012
+        Route("^{prefix}/$", {"get": "list", "post": "create"}, "{basename}s", False, {}),
+        DynamicRoute("^{prefix}/{lookup}/{url_path}$", "{basename}-{url_name}", True, {}),
+        Route(
+            "^{prefix}/{lookup}$",
+            {"get": "retrieve", "patch": "partial_update"},
+            "{basename}",
+            True,
+            {},
+        ),
+    ]
+
+
+tags = TagRouter(use_regex_path=False)
+tags.register("tags", TagsView, basename="tag")
 
 
 def _lease(name: str, suffix: str, **actions: str) -> Any:
@@ -60,22 +78,21 @@ def _lease(name: str, suffix: str, **actions: str) -> Any:
 
 _missing = NotThereView.as_view(dict.fromkeys(("get", "post", "put", "patch", "delete"), "missing"))
 # A tag may have a slash: the longer paths go first.
-urlpatterns: list[URLPattern] = [
+urlpatterns: list[URLPattern | URLResolver] = [
     path("health/live", live, name="health-live"),
     path("health/ready", ready, name="health-ready"),
     path("generators/<path:alias>/ids", GeneratorIdsView.as_view(), name="generator-ids"),
     path("tags/<idgen_tag:tag>/ids", TagIdsView.as_view(), name="tag-ids"),
-    _tag("tag-segment", SegmentView, "/segment", get="terms", post="take"),
+    path(
+        "tags/<idgen_tag:tag>/segment",
+        SegmentView.as_view({"get": "terms", "post": "take"}),
+        name="tag-segment",
+    ),
     _lease("generator-leases", "", get="terms", post="borrow"),
     _lease("lease-renew", "/renew", post="renew"),
     _lease("lease-release", "/release", post="release"),
     _lease("renew-seen", "/renew-seen", post="renew_seen"),
-    path("tags/", TagsView.as_view({"get": "list", "post": "create"}), name="tags"),
-    *(
-        _tag(f"tag-{action}", suffix=f"/{action}", post=action)
-        for action in ("preload", "skip", "clear", "pause", "resume")
-    ),
-    _tag("tag", get="retrieve", patch="partial_update"),
+    *tags.urls,
     path("leases/", LeasesView.as_view({"get": "list"}), name="leases"),
     path(
         "leases/<path:alias>/<int:worker>/release",
