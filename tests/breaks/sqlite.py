@@ -63,7 +63,7 @@ BREAKS = (
         "a lost file forgets its namespaces",
         "L7",
         FILE,
-        '[tied, json.dumps({"": {}}), ANOTHER_LIFE, LOST_STEP],',
+        "[tied, LOST_NAMES, ANOTHER_LIFE, LOST_STEP],",
         '[tied, "{}", ANOTHER_LIFE, LOST_STEP],',
         (f"{TESTS}::test_windows_of_a_lost_file_end_before_the_next_begin",),
     ),
