@@ -143,12 +143,12 @@ class Book(ABC):
     def was_opened(self) -> bool:
         """Whether the installation knows that the namespace had a record."""
 
-    def losses_us(self) -> Sequence[int]:
-        """When the installation may have lost namespaces that it doesn't know, µs since 1970."""
+    def failovers_us(self) -> Sequence[int]:
+        """When other servers took over, as far as is known, µs since 1970."""
         return ()
 
     def recalled(self) -> Record:
-        """What the installation knows of a record that is gone."""
+        """What the installation knows of a record that is gone, or never was."""
         return Record("", 0, 0, 0, 0, 0)
 
     @abstractmethod
@@ -341,10 +341,10 @@ def extend(book: Book, namespace: Namespace, lease: Lease, *, last_tick: int) ->
 
 def extend_seen(book: Book, namespace: Namespace, *, idle_after: float) -> int:
     """Extend the leases of holders seen in the last ``idle_after`` seconds; returns how many."""
-    found, record = _looked_at(book, namespace)
+    found, record, closes = _looked_at(book, namespace)
     if not record.workers_made:
         return 0  # a scheduler must not make its settings final
-    _save_opened(book, found, record)
+    _save_opened(book, found, record, closes=closes)
     now_us = book.reading.registry_us
     count, highest = book.extend_seen(
         namespace,
@@ -498,14 +498,13 @@ def opened_record(book: Book, namespace: Namespace) -> Record:
     Raises :class:`NamespaceMismatch`, and :class:`LookCloser` if it would have to make or mend
     one and the book is not :attr:`~Book.thorough`.
     """
-    found, record = _looked_at(book, namespace)
-    _save_opened(book, found, record)
+    found, record, closes = _looked_at(book, namespace)
+    _save_opened(book, found, record, closes=closes)
     return record
 
 
-def _save_opened(book: Book, found: Record | None, record: Record) -> None:
-    begins = found is None or record.generation != found.generation
-    if begins and record.fence:  # a new namespace has none: it has lost nothing
+def _save_opened(book: Book, found: Record | None, record: Record, *, closes: bool) -> None:
+    if closes:
         _close_past(book, record)
     if record != found:
         book.save_record(record)
@@ -523,16 +522,16 @@ def _save_eras(book: Book, eras: Iterable[Era]) -> None:
     book.save_eras([era_words(each) for each in latest_eras(eras)])
 
 
-def _looked_at(book: Book, namespace: Namespace) -> tuple[Record | None, Record]:
-    """The record as stored, and as it has to be."""
+def _looked_at(book: Book, namespace: Namespace) -> tuple[Record | None, Record, bool]:
+    """The record as stored, as it has to be, and whether claims of the past may be lost."""
     found = book.locked_record()
     if found is not None:
         check_fingerprint(namespace, found.fingerprint)
     if book.thorough:
-        return found, _mended(book, namespace, found)
+        return found, *_mended(book, namespace, found)
     if found is None or _is_suspicious(book, namespace, found):
         raise LookCloser
-    return found, found
+    return found, found, False
 
 
 def _is_suspicious(book: Book, namespace: Namespace, record: Record) -> bool:
@@ -543,21 +542,20 @@ def _is_suspicious(book: Book, namespace: Namespace, record: Record) -> bool:
     )
 
 
-def _mended(book: Book, namespace: Namespace, found: Record | None) -> Record:
+def _mended(book: Book, namespace: Namespace, found: Record | None) -> tuple[Record, bool]:
     if found is None:
         count = _lent_so_far(book, namespace)
     else:
         count = book.count() if _needs_rows(namespace, found) else found.workers_made
     lost = _is_lost(book, found, count)
-    if found is not None:
-        known = found
-    elif lost:
-        known = book.recalled()
-    else:
-        known = _begun(book, namespace)
+    known = found or _recalled(book, namespace)
+    # A process that had used it would have come back by then.
+    may_be_lost = found is None and known.fence > _now(book, namespace)
     if lost:
         known = _reopened(book, namespace, known)
-    return replace(
+    elif found is None:  # the generation of one that a failover lost was another
+        known = replace(known, generation=book.next_generation(1 if known.fence else 0))
+    mended = replace(
         known,
         fingerprint=fingerprint_text(namespace.fingerprint),
         largest_window=max(known.largest_window, namespace.reach_ticks),
@@ -565,16 +563,17 @@ def _mended(book: Book, namespace: Namespace, found: Record | None) -> Record:
         installation=book.installation,
         server=book.server or known.server,
     )
+    return mended, lost or may_be_lost
 
 
-def _begun(book: Book, namespace: Namespace) -> Record:
-    """The record of a namespace that no one knows. Each loss may have taken its first use."""
-    fence = 0
-    for at_us in book.losses_us():
+def _recalled(book: Book, namespace: Namespace) -> Record:
+    """What to begin with where there is no record. Each failover may have lost its first use."""
+    known = book.recalled()
+    fence = known.fence
+    for at_us in book.failovers_us():
         now = max(fence, namespace.tick_at(at_us))  # what was lost may have begun at the fence
-        fence = loss_fence(namespace, now=now, fence=fence, largest_window=0)
-    # The generation of a lost record was another one.
-    return Record("", book.next_generation(1 if fence else 0), fence, 0, 0, 0, 0)
+        fence = loss_fence(namespace, now=now, fence=fence, largest_window=known.largest_window)
+    return replace(known, fence=fence)
 
 
 def _is_lost(book: Book, found: Record | None, count: int) -> bool:

@@ -23,11 +23,13 @@ _DAY_US = 86_400_000_000
 ALL = ""
 """The key of what an installation stores about all its namespaces; none has that name."""
 SERVER = "server"
-"""The server that last wrote it; none if the installation was made anew, and its names are lost."""
-LOSSES = "losses_us"
-"""When it may have lost the first use of a namespace: the last ten times, µs since 1970."""
-LOST_NAMES = json.dumps({ALL: {}})
-"""The memory of an installation that was made anew."""
+"""The server that last wrote it."""
+FAILOVERS = "failovers_us"
+"""When another server took over: the last ten times, µs since 1970."""
+LOST = "lost"
+"""Whether the names are lost, since the installation was made anew."""
+LOST_NAMES = json.dumps({ALL: {LOST: True}})
+"""The memory of such an installation."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ from ..core.lease import (
     of_another_version,
 )
 from ..core.store import Store, read_clock
-from ..core.stored import ALL, LOSSES, LOST_NAMES, SERVER
+from ..core.stored import ALL, FAILOVERS, LOST, LOST_NAMES, SERVER
 from ..db import dialects
 from ..db.connection import SOCKET_TIMEOUT, OwnConnection, is_there
 from ..db.installation import check_form
@@ -268,8 +268,9 @@ class OrmBook(Book):
 
     def _remember(self, **words: object) -> None:
         memory = self._memory()
-        known = memory.get(ALL, {}).get(SERVER, "")
-        memory[ALL] = {SERVER: self.server or known, LOSSES: self.losses_us()}
+        of_all = self._of_all()
+        server = self.server or of_all.get(SERVER, "")
+        memory[ALL] = {**of_all, SERVER: server, FAILOVERS: self.failovers_us()}
         memory[self._namespace] = {**memory.get(self._namespace, {}), **words}
         before, self._row.namespaces = self._row.namespaces, json.dumps(memory, sort_keys=True)
         if self._row._state.adding:
@@ -278,18 +279,21 @@ class OrmBook(Book):
         elif self._row.namespaces != before:
             update_row(self._row, self._alias, "namespaces")
 
-    def was_opened(self) -> bool:
-        return self._namespace in self._memory()
+    def _of_all(self) -> dict[str, Any]:
+        memory = self._memory()
+        # Earlier versions wrote an empty one into a row that they made anew, and else none.
+        return memory.get(ALL) or ({LOST: True} if ALL in memory else {})
 
-    def losses_us(self) -> list[int]:
-        """See :meth:`Book.losses_us`: when the row was made anew, and when servers changed."""
-        # Earlier versions did not store the server.
-        of_all = self._memory().get(ALL, {SERVER: ""})
-        losses: list[int] = of_all.get(LOSSES, [])
-        known = of_all.get(SERVER)
-        if known is None or "" != known != self.server != "":
-            losses = [*losses, self.reading.registry_us]
-        return losses[-10:]
+    def was_opened(self) -> bool:
+        return self._namespace in self._memory() or LOST in self._of_all()
+
+    def failovers_us(self) -> list[int]:
+        """See :meth:`Book.failovers_us`. The first look at a new server is the time."""
+        of_all = self._of_all()
+        known: list[int] = of_all.get(FAILOVERS, [])
+        if "" != of_all.get(SERVER, "") != self.server != "":
+            known = [*known, self.reading.registry_us]
+        return known[-10:]
 
     def recalled(self) -> Record:
         known = self._memory().get(self._namespace, {})

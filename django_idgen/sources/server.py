@@ -61,7 +61,7 @@ from ..core.segment import (
     check_tag,
 )
 from ..core.source import Source, TablesUnseen
-from ..core.stored import ALL, LOSSES, LOST_NAMES, SERVER
+from ..core.stored import ALL, FAILOVERS, LOST_NAMES, SERVER
 from ..db import dialects
 from ..db.connection import OwnConnection, own_connection
 from ..db.dialects import IDENTITY_LENGTH, Now
@@ -859,7 +859,7 @@ def _with_keys(stored: str, new: Collection[str]) -> str:
 def _may_lack_tags(installation: Installation, server: str) -> bool:
     """Whether another server may have made the first tags of all, which ``server`` lacks."""
     of_all = json.loads(installation.namespaces).get(ALL, {})
-    return bool(of_all.get(LOSSES)) or of_all.get(SERVER, server) not in ("", server)
+    return bool(of_all.get(FAILOVERS)) or of_all.get(SERVER, server) not in ("", server)
 
 
 def _longest(moved: int) -> int:

@@ -205,7 +205,7 @@ BREAKS = (
         "the first tag of all was not lost once a lease was taken",
         "hazard 60",
         SERVER,
-        "return bool(of_all.get(LOSSES)) or",
+        "return bool(of_all.get(FAILOVERS)) or",
         "return",
         (f"{FAILOVER}::test_the_first_tag_of_all_may_have_been_lost[postgres-True]",),
     ),

@@ -155,7 +155,28 @@ def test_a_lost_first_use_is_not_lent_again(leases: ServerLeases, time: Time) ->
         forget_first_use(leases, f"server {number}")
     leases.acquire(holder="a")  # notices the last one
     time.tick = ends[-1] + SKEW + WINDOW
-    assert changed(leases, time, name="other").acquire(holder="a").lease.start == time.tick
+    words = {**LAYOUT.fingerprint(), "workers": [0, 16]}
+    other = changed(leases, time, name="other", fingerprint=words)
+    assert other.acquire(holder="a").lease.start == time.tick
+    book = other.stored_book()
+    assert book is not None
+    stored = book.read()
+    assert stored is not None
+    assert unused_from(stored, range(20, 22)) == {20: 0, 21: 0}
+
+
+def test_claims_of_a_lost_first_use_may_be_lost_too(leases: ServerLeases, time: Time) -> None:
+    """Who comes back right after the failover finds the past closed."""
+    words = {**LAYOUT.fingerprint(), "workers": [0, 16]}
+    shop = changed(leases, time, fingerprint=words)
+    shop.acquire(holder="a")
+    forget_first_use(leases, "another server")
+    shop.acquire(holder="a")
+    book = shop.stored_book()
+    assert book is not None
+    stored = book.read()
+    assert stored is not None
+    assert unused_from(stored, range(20, 21)) == {20: record_of(leases).fence}
 
 
 def test_a_namespace_of_a_server_that_lost_nothing_begins_now(
