@@ -188,10 +188,9 @@ class OwnConnection:
     Thread-safe. Use :func:`own_connection` to get the one of an alias.
     """
 
-    def __init__(self, alias: str, purpose: str = "") -> None:
+    def __init__(self, alias: str) -> None:
         self.alias = alias
-        name = f"idgen-{alias}-{purpose}" if purpose else f"idgen-{alias}"
-        self.loader = _OwnLoader(name, alias, on_idle=self._close)
+        self.loader = _OwnLoader(f"idgen-{alias}", alias, on_idle=self._close)
 
     def run(self, job: Callable[[BaseDatabaseWrapper], T], *, timeout: float) -> T:
         """Run ``job(connection)`` ahead of preloads and return what it returns.
@@ -352,19 +351,16 @@ def _unblocked(wrapper: BaseDatabaseWrapper) -> BaseDatabaseWrapper:
     return wrapper
 
 
-_owned: dict[tuple[str, str], OwnConnection] = {}
+_owned: dict[str, OwnConnection] = {}
 _owned_lock = threading.Lock()
 
 
-def own_connection(alias: str, purpose: str = "") -> OwnConnection:
-    """The :class:`OwnConnection` of ``alias``, made on first use.
-
-    Each ``purpose`` has a connection of its own, for jobs that must not delay a grant.
-    """
-    found = _owned.get((alias, purpose))
+def own_connection(alias: str) -> OwnConnection:
+    """The :class:`OwnConnection` of ``alias``, made on first use."""
+    found = _owned.get(alias)
     if found is None:
         with _owned_lock:
-            found = _owned.setdefault((alias, purpose), OwnConnection(alias, purpose))
+            found = _owned.setdefault(alias, OwnConnection(alias))
     return found
 
 

@@ -34,7 +34,6 @@ from django.db.models.signals import post_migrate
 
 from ..core.clock import SYSTEM_CLOCK
 from ..core.errors import ConfigurationError, sentence
-from ..core.stored import LOST_NAMES
 
 logger = logging.getLogger("django_idgen")
 
@@ -300,6 +299,7 @@ class FileConnection(DatabaseWrapper):
 
     def _make_tables(self, tied: str | None) -> None:
         """Make the tables. Assume a loss if the database had a file before."""
+        from ..core.stored import LOST_NAMES
         from .tables import make_missing_tables
 
         with self.cursor() as cursor:
@@ -332,6 +332,8 @@ class FileConnection(DatabaseWrapper):
 
     def _begin_new_life(self, found: tuple[str | None, int, float], tied: str | None) -> None:
         """Begin a new life: the file may not know all ids that were granted."""
+        from ..core.stored import LOST_NAMES
+
         logger.warning(
             "The id file %r was copied or replaced, or belongs to another database. It may lack "
             "ids that were granted since: ids continue a distance above.",

@@ -43,9 +43,7 @@ from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 
 from ..core.errors import ConfigurationError, sentence
 from ..core.lease import PROTOCOL_VERSION
-from ..core.stored import ALL, SERVER
 from .connection import home_connection, own_connection
-from .dialects import server_identity
 from .rows import insert_row, is_any, read_first, rows_of
 from .sqlite import FileConnection, database_of, is_test_database, tie
 
@@ -419,6 +417,9 @@ def _make_identity(connection: BaseDatabaseWrapper) -> None:
     Once the table of namespaces exists, a missing row is the sign of a loss. So the row is made
     before that table.
     """
+    from ..core.stored import ALL, SERVER
+    from .dialects import server_identity
+
     model = _model("Installation")
     if is_any(rows_of(model, connection.alias)):
         return
