@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
+import sqlite3
 import sys
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +29,7 @@ from .processes import (
     serving,
 )
 
+ROOT = Path(__file__).parents[2]
 WSGI = "tests.faults.site.wsgi:application"
 WORKERS = 4
 
@@ -83,6 +88,25 @@ def test_without_preload_each_worker_loads_its_own(sqlite_site: Site) -> None:
         taken = web.take_from_all(2) + sqlite_site.recorded()
         assert_no_repeats(taken)
         assert_workers_differ(taken)
+        web.running.stop()
+        assert sqlite_site.held() == set()
+
+
+def test_workers_take_first_ids_before_a_request(sqlite_site: Site) -> None:
+    """As the page says it: with its function and its hook, no request waits for a first id."""
+    page = (ROOT / "docs" / "processes.md").read_text()
+    (function,) = re.findall(r"```python\n(.*?def take_first_ids.*?)```", page, re.DOTALL)
+    (hook,) = re.findall(r"\| gunicorn \| `(def .*?)`", page)
+    configuration = sqlite_site.directory / "gunicorn_hook.py"
+    configuration.write_text(f"{function}\n\n{hook}\n")
+
+    def both_hold() -> bool:
+        with suppress(sqlite3.OperationalError):  # the first id makes the tables
+            return len(sqlite_site.held()) == 2
+        return False
+
+    with serving(sqlite_site, *gunicorn("--workers", "2", "--config", str(configuration))) as web:
+        eventually(both_hold)
         web.running.stop()
         assert sqlite_site.held() == set()
 
