@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NoReturn
 
 from django.conf import settings
-from django.http import HttpRequest, QueryDict
+from django.http import HttpRequest
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.exceptions import NotAuthenticated, NotFound, UnsupportedMediaType
 from rest_framework.negotiation import BaseContentNegotiation, DefaultContentNegotiation
@@ -68,18 +68,19 @@ class IdgenView(GenericViewSet):  # type: ignore[type-arg]
         return view
 
     def get_serializer_class(self) -> Any:
-        return self.inputs.get(self.action, Input)
+        """What a GET answers; what another method reads."""
+        kinds = self.answers if self.request.method in SAFE_METHODS else self.inputs
+        return kinds.get(self.action, Input)
 
     def read(self) -> dict[str, Any]:
         """The input of the action. Raises DRF's ``ValidationError``, by field."""
         request = self.request
         asked = request.query_params if request.method in SAFE_METHODS else request.data
-        return self.checked(self.get_serializer_class(), asked)
+        return self.checked(self.inputs.get(self.action, Input), asked)
 
     @staticmethod
     def checked(kind: type[Serializer[Any]], asked: Any) -> dict[str, Any]:
-        # A plain dictionary: in a form DRF takes an empty value for a missing one.
-        given = kind(data=asked.dict() if isinstance(asked, QueryDict) else asked)
+        given = kind(data=asked)
         given.is_valid(raise_exception=True)
         return dict(given.validated_data)
 

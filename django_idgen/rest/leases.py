@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import Any, ClassVar
 
 from rest_framework import serializers
 from rest_framework.exceptions import NotFound
+from rest_framework.mixins import ListModelMixin
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -74,7 +76,7 @@ class Freed(serializers.Serializer):  # type: ignore[type-arg]
     released = serializers.BooleanField(help_text="False if it was free.")
 
 
-class LeasesView(ManagementView):
+class LeasesView(ListModelMixin, ManagementView):
     """Who holds which worker id, without the tokens that renew leases."""
 
     inputs: ClassVar[Any] = {"list": LeasesInput, "release": FreeInput}
@@ -84,13 +86,15 @@ class LeasesView(ManagementView):
         "release": "django_idgen.change_workerlease",
     }
 
-    def list(self, request: Request, **_kwargs: str) -> Response:  # noqa: ARG002
+    def get_queryset(self) -> Any:
         wanted = self.read()
-        asked = wanted.keys() & {"namespace", "state"}
-        shown = LeaseShown(list(_leases()), many=True).data
-        fitting = [each for each in shown if all(each[key] == wanted[key] for key in asked)]
-        fitting.sort(key=lambda each: tuple(each[key] for key in ORDER))
-        return self.get_paginated_response(self.paginate_queryset(fitting))
+        namespace, state = wanted.get("namespace"), wanted.get("state")
+        fitting = [
+            each
+            for each in _leases()
+            if namespace in (None, each.namespace) and state in (None, each.state.value)
+        ]
+        return sorted(fitting, key=attrgetter(*ORDER))
 
     def release(self, request: Request, alias: str, worker: int, **_kwargs: str) -> Response:
         """Free a worker id by hand, as after its holder was killed."""

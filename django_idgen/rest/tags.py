@@ -20,6 +20,7 @@ from rest_framework.decorators import action
 from rest_framework.exceptions import NotFound, ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.viewsets import ModelViewSet
 
 from ..core.bounded import keep_newest
 from ..core.clock import SYSTEM_CLOCK
@@ -208,22 +209,38 @@ def tags_of(names: Sequence[str]) -> list[Tag]:
 # --- requests and answers --------------------------------------------------------------
 
 
-class NewTag(Input):
+class TagInput(Input):
+    """A tag to make or to change, answered as it then is."""
+
+    def to_representation(self, instance: Tag) -> Any:
+        return TagShown(instance).data
+
+
+class NewTag(TagInput):
     """A new tag."""
 
     tag = TagName(max_length=MAX_TAG_LENGTH)
     step = serializers.IntegerField(
-        min_value=1, max_value=MAX_STEP, required=False, help_text="Ids that a process takes."
+        min_value=1,
+        max_value=MAX_STEP,
+        default=lambda: current_settings().segments.default_step,
+        help_text="Ids that a process takes.",
     )
     description = Text(max_length=LONGEST_TEXT, allow_blank=True, default="")
     max_id = IdMark(default=1, help_text="Its first id; none below is ever given out.")
 
+    def create(self, validated_data: dict[str, Any]) -> Tag:
+        return tag_edits.make_tag(**validated_data)
 
-class TagChange(Input):
+
+class TagChange(TagInput):
     """Changes of a tag."""
 
     step = serializers.IntegerField(min_value=1, max_value=MAX_STEP, required=False)
     description = Text(max_length=LONGEST_TEXT, allow_blank=True, required=False)
+
+    def update(self, instance: Tag, validated_data: dict[str, Any]) -> Tag:
+        return tag_edits.change_tag(instance.name, **validated_data)
 
 
 class Skip(Input):
@@ -307,16 +324,13 @@ class Preloaded(serializers.Serializer):  # type: ignore[type-arg]
     )
 
 
-def document_of(tag: Tag) -> Any:
-    return TagShown(tag).data
-
-
 # --- views -----------------------------------------------------------------------------
 
 
-class TagsView(ManagementView):
+class TagsView(ManagementView, ModelViewSet):  # type: ignore[type-arg]
     """The tags, new ones, and what people do to them."""
 
+    http_method_names = ("get", "head", "options", "post", "patch")  # no tag is ever removed
     lookup_url_kwarg = "tag"
     lookup_value_converter = "idgen_tag"
     inputs: ClassVar[Any] = {
@@ -335,43 +349,42 @@ class TagsView(ManagementView):
         **dict.fromkeys(("partial_update", "preload", "skip", "clear", "pause", "resume"), CHANGE),
     }
 
-    def found(self, name: str) -> Tag:
-        tag = find_tag(check_tag(name))
+    def get_queryset(self) -> Any:
+        """The names of the tags to list."""
+        wanted = self.read()
+        return matching_names(_matches(wanted), wanted["ordering"])
+
+    def paginate_queryset(self, queryset: Any) -> Any:
+        return tags_of(super().paginate_queryset(queryset) or ())
+
+    def get_object(self) -> Any:
+        name = check_tag(self.kwargs["tag"])
+        tag = find_tag(name)
         if tag is None:
             raise UnknownTag(name)
         return tag
 
-    def list(self, request: Request, **_kwargs: str) -> Response:  # noqa: ARG002
-        wanted = self.read()
-        names: Any = matching_names(_matches(wanted), wanted["ordering"])
-        page = tags_of(self.paginate_queryset(names) or ())
-        return self.get_paginated_response(TagShown(page, many=True).data)
+    def perform_create(self, serializer: Any) -> None:
+        tag: Tag = serializer.save()
+        given = serializer.validated_data
+        made: dict[str, Change] = {key: (None, given[key]) for key in ("step", "max_id")}
+        record(self.request.user, tag.name, "added", **made)
 
-    def create(self, request: Request, **_kwargs: str) -> Response:
-        wanted = self.read()
-        name = wanted.pop("tag")
-        wanted.setdefault("step", current_settings().segments.default_step)
-        tag = tag_edits.make_tag(name, **wanted)
-        made: dict[str, Change] = {key: (None, wanted[key]) for key in ("step", "max_id")}
-        record(request.user, tag.name, "added", **made)
-        return Response(document_of(tag), 201)
-
-    def retrieve(self, request: Request, tag: str, **_kwargs: str) -> Response:  # noqa: ARG002
-        return Response(document_of(self.found(tag)))
-
-    def partial_update(self, request: Request, tag: str, **_kwargs: str) -> Response:
+    def partial_update(self, *args: Any, **kwargs: Any) -> Response:
         """Change a step, which applies from the next fetch of each process on; or a description."""
-        before = self.found(tag).first
-        wanted = self.read()
-        changed = tag_edits.change_tag(tag, **wanted)
-        changes = {name: (getattr(before, name), value) for name, value in wanted.items()}
-        record(request.user, tag, "changed", **changes)
-        return Response(document_of(changed))
+        return super().partial_update(*args, **kwargs)
+
+    def perform_update(self, serializer: Any) -> None:
+        before = serializer.instance.first
+        tag: Tag = serializer.save()
+        given = serializer.validated_data.items()
+        changes = {name: (getattr(before, name), value) for name, value in given}
+        record(self.request.user, tag.name, "changed", **changes)
 
     @action(detail=True, methods=["post"])
     def preload(self, request: Request, tag: str, **_kwargs: str) -> Response:  # noqa: ARG002
         """Load ids ahead, in the answering process and in the pool."""
-        first = self.found(tag).first
+        first = self.get_object().first
         self.read()
         ready, pooled = tag_edits.preload_here(tag), tag_edits.fill_pool(first)
         held = tag_edits.held_here(tag)
@@ -381,7 +394,7 @@ class TagsView(ManagementView):
     @action(detail=True, methods=["post"])
     def skip(self, request: Request, tag: str, **_kwargs: str) -> Response:
         """Skip ahead, never back. No later fetch gets lower ids; a pool is emptied."""
-        before, wanted = self.found(tag), self.read()
+        before, wanted = self.get_object(), self.read()
         try:
             skipped = tag_edits.skip_tag(tag, most=current_settings().rest.max_skip, **wanted)
         except tag_edits.SkipRefused as error:
@@ -390,12 +403,12 @@ class TagsView(ManagementView):
             raise Refusal(409, "not_lowered", str(error)) from error
         gone = tag_edits.clear_tag(tag)
         record(request.user, tag, "skipped", max_id=(before.max_id, skipped.max_id))
-        return Response({**document_of(skipped), "cleared": gone.held, "pool_cleared": gone.pool})
+        return Response({**TagShown(skipped).data, "cleared": gone.held, "pool_cleared": gone.pool})
 
     @action(detail=True, methods=["post"])
     def clear(self, request: Request, tag: str, **_kwargs: str) -> Response:
         """Give back the ids that the answering process holds. Other processes keep theirs."""
-        self.found(tag)
+        self.get_object()
         self.read()
         cleared = tag_edits.clear_here(tag)
         record(request.user, tag, "cleared")
@@ -412,12 +425,12 @@ class TagsView(ManagementView):
         return self._switch(request, tag, paused=False)
 
     def _switch(self, request: Request, tag: str, *, paused: bool) -> Response:
-        was = self.found(tag).paused
+        was = self.get_object().paused
         self.read()
         changed = tag_edits.pause_tag(tag) if paused else tag_edits.resume_tag(tag)
         if was is not paused:
             record(request.user, tag, "paused" if paused else "resumed")
-        return Response(document_of(changed))
+        return Response(TagShown(changed).data)
 
 
 def _matches(wanted: Mapping[str, Any]) -> Q:

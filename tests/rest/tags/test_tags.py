@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 import pytest
@@ -389,6 +389,17 @@ def test_a_method_that_names_no_permission_is_closed() -> None:
         force_authenticate(request, user=Person(VIEW, ADD, CHANGE))
         view = OwnView.as_view({"get": "retrieve"})
         assert view(request, tag="t").status_code == status
+
+
+def test_no_subclass_removes_a_tag() -> None:
+    """A tag made anew would start at 1 again, so DELETE has no way in, whatever it is permitted."""
+
+    class OwnView(TagsView):
+        permissions: ClassVar[Any] = {**TagsView.permissions, "destroy": CHANGE}
+
+    request = APIRequestFactory().delete("/")
+    force_authenticate(request, user=Person(CHANGE))
+    assert OwnView.as_view({"delete": "destroy"})(request, tag="t").status_code == 405
 
 
 @pytest.mark.parametrize("place", ["postgres", "mariadb"], indirect=True)
