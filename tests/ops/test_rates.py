@@ -19,7 +19,7 @@ from django_idgen.ops.metrics.definitions import SHARED
 from django_idgen.ops.status import status
 from django_idgen.ops.upkeep import Consumption, Forecast, check_outage
 from django_idgen.process.tags import find_tag
-from django_idgen.rest.tags import document_of
+from django_idgen.rest.tags import TagShown
 from django_idgen.sources.database import DatabaseSource
 from django_idgen.sources.server import INTERVAL, Rate, ServerSource
 from tests.places import using
@@ -104,7 +104,7 @@ def test_a_rate_of_fetches_is_named_so(server_alias: str) -> None:
         tag = find_tag("t")
         assert tag is not None
         (entry,) = (each for each in status()["tags"] if each["database"] == server_alias)
-        told = [document_of(tag), *entry["list"], entry]
+        told = [TagShown(tag).data, *entry["list"], entry]
         assert [("fetch_rate" in each, "rate" in each) for each in told] == [(True, False)] * 3
     assert "tag_fetch_rate" in SHARED
     assert "tag_rate" not in SHARED

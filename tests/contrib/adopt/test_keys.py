@@ -584,3 +584,65 @@ def insert(count, parent):
         cursor.executemany('INSERT INTO shop_order (id, note, token, parent_id) '
                            'VALUES (%s, %s, %s, %s)', rows)
 """
+
+
+# --- the user model ----------------------------------------------------------------------
+
+USERS = """
+AUTH_USER_MODEL = "shop.Order"
+INSTALLED_APPS += [
+    "django.contrib.auth", "django.contrib.sessions", "rest_framework", "rest_framework.authtoken"]
+"""
+USER = """
+from django.contrib.auth.models import AbstractUser
+
+
+class Order(AbstractUser):
+    id = models.{field}
+"""
+PERSON = """
+from django.contrib.auth.models import Group
+from django.test import Client
+from rest_framework.authtoken.models import Token
+
+ada = Order.objects.create_user("ada")
+ada.groups.add(Group.objects.create(name="staff"))
+Token.objects.create(user=ada)
+Client().force_login(ada)
+"""
+STILL_THERE = """
+from django.contrib.auth import get_user
+from django.contrib.sessions.models import Session
+from django.core.exceptions import ValidationError
+from django.test import RequestFactory
+from rest_framework.authtoken.models import Token
+
+ada = Order.objects.get(username="ada")
+assert Token.objects.get(user=ada).user.groups.get().name == "staff"
+Token.objects.create(user=Order.objects.create_user("new"))
+session = Session.objects.get()
+request = RequestFactory().get("/")
+request.session = session.get_session_store_class()(session.pk)
+try:
+    print("known" if get_user(request) == ada else "unknown")
+except ValidationError:
+    print("refused")
+"""
+
+
+@on_any
+@pytest.mark.parametrize("field", ["AutoField", "UUIDField"])
+def test_a_user_model_with_rows(project: Project, field: str) -> None:
+    """Columns of other apps that refer to it move along; a session ends with the key it names."""
+    with (project.directory / "settings.py").open("a") as settings:
+        settings.write(USERS)
+    if field == "AutoField":
+        person = USER.format(field="AutoField(primary_key=True)")
+        project.edit(project.begin(person, PERSON, adopt())[-1])
+        project.edit(project.deploy(adopt())[-1])
+    else:
+        project.at_switch = 10_000
+        person = USER.format(field="UUIDField(primary_key=True, default=uuid.uuid4)")
+        project.edit(project.begin(person, PERSON, adopt(), MIGRATE, adopt())[-1])
+    (said,) = project.deploy(STILL_THERE)
+    assert said.strip() == {"AutoField": "known", "UUIDField": "refused"}[field]
