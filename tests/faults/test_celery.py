@@ -41,7 +41,7 @@ from .processes import (
     program,
     serving,
 )
-from .test_web_servers import gunicorn
+from .test_web_servers import gunicorn, wait_for_first_ids, write_hooked
 
 URLS = servers.REDIS | servers.RABBITMQ
 QUIET = ("--without-gossip", "--without-mingle", "--without-heartbeat")
@@ -125,10 +125,12 @@ print(json.dumps([result.get(timeout=50) for result in results]))
 
 
 @contextmanager
-def celery(site: Site, *options: str) -> Iterator[Running]:
+def celery(
+    site: Site, *options: str, application: str = "tests.faults.site.worker"
+) -> Iterator[Running]:
     """A worker with two children, on Redis; ids were taken in their parent."""
     pool = ("--pool", "prefork", "--concurrency", str(CHILDREN))
-    words = ("-A", "tests.faults.site.worker", "worker", *pool, *QUIET, "-l", "info", *options)
+    words = ("-A", application, "worker", *pool, *QUIET, "-l", "info", *options)
     with queue_on(site, "redis"):
         site.environment["SITE_EARLY"] = "5"
         with site.start(program("celery"), *words) as worker:
@@ -168,6 +170,21 @@ def test_a_child_that_is_replaced_gives_its_id_back(sqlite_site: Site) -> None:
         assert len({entry["pid"] for entry in taken}) > CHILDREN
         assert_no_repeats(taken + site.recorded())
         eventually(lambda: len(site.held()) <= CHILDREN + 1, say=lambda: worker.output)
+        worker.stop()
+        assert site.held() == set(), worker.output
+
+
+@pytest.mark.long
+def test_children_take_first_ids_before_a_task(sqlite_site: Site) -> None:
+    """As the page says it: with its function and its hook, no task waits for a first id."""
+    site = sqlite_site
+    write_hooked(
+        site,
+        "Celery prefork \\| `",
+        "import celery.signals\nfrom tests.faults.site.worker import app\n",
+    )
+    with celery(site, application="hooked") as worker:
+        wait_for_first_ids(site, 1 + CHILDREN)  # the parent has taken ids, too
         worker.stop()
         assert site.held() == set(), worker.output
 

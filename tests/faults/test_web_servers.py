@@ -8,7 +8,8 @@ import signal
 import socket
 import sqlite3
 import sys
-from contextlib import suppress
+from contextlib import closing, suppress
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -92,23 +93,63 @@ def test_without_preload_each_worker_loads_its_own(sqlite_site: Site) -> None:
         assert sqlite_site.held() == set()
 
 
-def test_workers_take_first_ids_before_a_request(sqlite_site: Site) -> None:
-    """As the page says it: with its function and its hook, no request waits for a first id."""
+def write_hooked(site: Site, server: str, application: str = "") -> Path:
+    """A module ``hooked``: ``application``, and the page's function, called as it says."""
     page = (ROOT / "docs" / "processes.md").read_text()
     (function,) = re.findall(r"```python\n(.*?def take_first_ids.*?)```", page, re.DOTALL)
-    (hook,) = re.findall(r"\| gunicorn \| `(def .*?)`", page)
-    configuration = sqlite_site.directory / "gunicorn_hook.py"
-    configuration.write_text(f"{function}\n\n{hook}\n")
+    (row,) = re.findall(rf"^\| {server}.*", page, re.MULTILINE)
+    hook = re.findall("`([^`]*take_first_ids[^`]*)`", row) or ["take_first_ids()"]
+    path = site.directory / "hooked.py"
+    path.write_text(f"{application}\n{function}\n\n{hook[0]}\n")
+    return path
 
-    def both_hold() -> bool:
+
+def wait_for_first_ids(site: Site, workers: int) -> None:
+    """Until that many processes hold a worker id, which nothing was asked of."""
+
+    def all_hold() -> bool:
         with suppress(sqlite3.OperationalError):  # the first id makes the tables
-            return len(sqlite_site.held()) == 2
+            return len(site.held()) == workers
         return False
 
-    with serving(sqlite_site, *gunicorn("--workers", "2", "--config", str(configuration))) as web:
-        eventually(both_hold)
+    eventually(all_hold)
+
+
+WSGI_FILE = "import uwsgidecorators\nfrom tests.faults.site.wsgi import application\n"
+ASGI_FILE = (
+    "from django.core.asgi import get_asgi_application\napplication = get_asgi_application()\n"
+)
+
+
+@pytest.mark.parametrize("server", ["gunicorn", *long("uWSGI", "uvicorn")])
+def test_workers_take_first_ids_before_a_request(sqlite_site: Site, server: str) -> None:
+    """As the page says it: with its function and its hook, no request waits for a first id."""
+    site = sqlite_site
+    if server == "gunicorn":
+        configuration = write_hooked(site, "gunicorn \\|")
+        command = gunicorn("--workers", "2", "--config", str(configuration))
+    elif server == "uWSGI":
+        write_hooked(site, "uWSGI \\| `", WSGI_FILE)
+        command = uwsgi("--master", "--processes", "2", "--module", "hooked")
+    else:
+        write_hooked(site, "uvicorn, daphne, hypercorn \\| at", ASGI_FILE)
+        options = ("--workers", "2", "--port", "{port}")
+        command = (program("uvicorn"), "hooked:application", *options)
+    with serving(site, *command) as web:
+        wait_for_first_ids(site, 2)
         web.running.stop()
-        assert sqlite_site.held() == set()
+        if server == "gunicorn":
+            assert site.held() == set()
+
+
+def test_a_codec_that_is_not_for_text_harms_no_other_request(sqlite_site: Site) -> None:
+    """Django fails before any view runs, as security.md says; the process goes on."""
+    with serving(sqlite_site, *gunicorn("--workers", "1")) as web:
+        before = web.take()
+        with closing(HTTPConnection("127.0.0.1", web.port, timeout=PATIENCE)) as client:
+            client.request("GET", "/ids/5?x=1", headers={"Content-Type": "a/b; charset=rot13"})
+            assert client.getresponse().status == 500
+        assert web.take()["pid"] == before["pid"]
 
 
 @ON_POSTGRES
