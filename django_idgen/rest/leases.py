@@ -79,6 +79,7 @@ class Freed(serializers.Serializer):  # type: ignore[type-arg]
 class LeasesView(ListModelMixin, ManagementView):
     """Who holds which worker id, without the tokens that renew leases."""
 
+    queryset = WorkerLease.objects.none()  # for schemas, which would ask each registry
     inputs: ClassVar[Any] = {"list": LeasesInput, "release": FreeInput}
     answers: ClassVar[Any] = {"list": LeaseShown, "release": Freed}
     permissions: ClassVar[Any] = {

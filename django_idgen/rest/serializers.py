@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from math import inf, isfinite
 from typing import Any, NoReturn
 
-from django.http import QueryDict
 from rest_framework import serializers
 from rest_framework.exceptions import ParseError
 from rest_framework.pagination import LimitOffsetPagination
@@ -65,8 +64,6 @@ class Input(serializers.Serializer):  # type: ignore[type-arg]
     """The input of a request. Refuses unknown fields, whose names may be misspelt."""
 
     def to_internal_value(self, data: Any) -> Any:
-        if isinstance(data, QueryDict):
-            data = data.dict()  # in a form DRF takes an empty value for a missing one
         unknown = sorted(data.keys() - self.fields.keys()) if isinstance(data, Mapping) else []
         text = f"There is no such field. Known: {', '.join(self.fields) or 'none'}."
         wrong: dict[str, Any] = {name[:MOST_NAME]: [text] for name in unknown[:MOST_NAMED]}

@@ -330,7 +330,10 @@ class Preloaded(serializers.Serializer):  # type: ignore[type-arg]
 class TagsView(ManagementView, ModelViewSet):  # type: ignore[type-arg]
     """The tags, new ones, and what people do to them."""
 
-    http_method_names = ("get", "head", "options", "post", "patch")  # no tag is ever removed
+    queryset = LeafAlloc.objects.none()  # for schemas: they have no query to list by
+    http_method_names = tuple(  # no tag is ever removed
+        name for name in ManagementView.http_method_names if name != "delete"
+    )
     lookup_url_kwarg = "tag"
     lookup_value_converter = "idgen_tag"
     inputs: ClassVar[Any] = {

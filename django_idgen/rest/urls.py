@@ -76,7 +76,8 @@ def _lease(name: str, suffix: str, **actions: str) -> Any:
     return path(f"generators/<str:alias>/leases{suffix}", LeaseView.as_view(actions), name=name)
 
 
-_missing = NotThereView.as_view(dict.fromkeys(("get", "post", "put", "patch", "delete"), "missing"))
+_methods = ("get", "post", "put", "patch", "delete", "options")
+_missing = NotThereView.as_view(dict.fromkeys(_methods, "missing"))
 # A tag may have a slash: the longer paths go first.
 urlpatterns: list[URLPattern | URLResolver] = [
     path("health/live", live, name="health-live"),

@@ -195,6 +195,21 @@ def test_whatever_is_sent_there_is_no_500(api: Api, body: dict[str, object]) -> 
     assert api.post(body=body).status_code in {200, 400, 403, 409}
 
 
+@pytest.mark.parametrize("alias", ["sqlite"], indirect=True)
+def test_an_empty_value_in_a_form_is_no_missing_one(api: Api) -> None:
+    """A floor or an installation that was left empty is refused: without it, ids could repeat."""
+    for field in ("floor", "installation", "times"):
+        answer = api.client.post(
+            reverse("django_idgen:tag-segment", args=["t"]),
+            data=f"{field}=",
+            content_type="application/x-www-form-urlencoded",
+            headers={"Authorization": f"Bearer {SECRET}"},
+        )
+        assert answer.status_code == 400
+        assert field in answer.json()
+    assert not api.tags()
+
+
 def test_only_a_token_that_names_the_tag_may_take(api: Api) -> None:
     """401 without one, 403 with another's, for both methods; nothing is made."""
     anonymous = api.client.post(reverse("django_idgen:tag-segment", args=["t"]))

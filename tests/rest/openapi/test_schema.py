@@ -12,7 +12,7 @@ from drf_spectacular.generators import SchemaGenerator
 from rest_framework.test import APIClient
 
 from django_idgen import segments
-from django_idgen.rest import urls
+from django_idgen.rest import leases, tags, urls
 from tests import warm
 from tests.rest.openapi import versioned_urls
 from tests.rest.tags.people import Person, clerk, client_of
@@ -53,6 +53,15 @@ def test_the_table_of_urls_has_each_of_them() -> None:
     assert told - unsaid == {
         f"{method} {path}" for path, found in paths.items() for method in found
     }
+
+
+def test_to_describe_it_asks_no_registry_and_no_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither may answer where a schema is written, such as in a build."""
+    asked: list[object] = []
+    monkeypatch.setattr(tags, "matching_names", asked.append)
+    monkeypatch.setattr(leases, "_leases", lambda: asked.append("leases") or [])
+    assert described(urlconf=urls.__name__)["paths"]
+    assert asked == []
 
 
 def test_ids_are_described_as_strings() -> None:
