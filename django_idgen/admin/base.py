@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.core.exceptions import BadRequest, ValidationError
-from django.db import DatabaseError, models, router
+from django.db import DEFAULT_DB_ALIAS, DatabaseError, models, router
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
@@ -17,8 +18,11 @@ from django.utils.html import format_html
 from django.utils.text import capfirst
 from django.views.decorators.debug import sensitive_variables
 
+from ..core.errors import ConfigurationError
 from ..db.connection import home_connection
 from ..db.tables import missing_columns, missing_tables
+from ..models import LeafAlloc, SegmentHistory
+from ..process.tags import source_behind_pool
 
 if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin[models.Model]
@@ -146,4 +150,15 @@ def _why_unreadable(model: str, alias: str) -> str:
 
 
 def database_of(model: type[models.Model]) -> str:
-    return router.db_for_write(model)
+    """The alias whose rows the pages of ``model`` show.
+
+    Where no router of the project says another one, tags and their segments are where ``IDGEN``
+    has them.
+    """
+    alias = router.db_for_write(model)
+    if alias == DEFAULT_DB_ALIAS and model in (LeafAlloc, SegmentHistory):
+        with suppress(ConfigurationError, ImportError):  # the checks report them
+            databases = source_behind_pool().databases()
+            if databases and alias not in databases:
+                return str(databases[0])
+    return alias

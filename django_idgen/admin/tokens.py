@@ -39,7 +39,7 @@ from ..rest.tokens import (
     warnings_about,
 )
 from ..settings import SettingsError
-from .base import PageAdmin, column
+from .base import PageAdmin, column, database_of
 from .text import moment_text
 
 if TYPE_CHECKING:
@@ -266,7 +266,8 @@ def _curl(request: HttpRequest, token: AccessToken, secret: str) -> str:
 def _example(token: AccessToken, right: str) -> str:
     """A tag or a generator that ``token`` names."""
     pattern = next(iter(getattr(token, right).splitlines()), "*")
-    known = [row.pk for row in LeafAlloc.objects.all()[:100]] if right == "tags" else ["default"]
+    tags = LeafAlloc.objects.using(database_of(LeafAlloc)).values_list("pk", flat=True)
+    known = tags[:100] if right == "tags" else ["default"]
     return next((name for name in known if fits(pattern, name)), pattern.replace("*", "orders"))
 
 

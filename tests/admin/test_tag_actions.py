@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from html import unescape
 from io import StringIO
 from typing import Any
 
@@ -15,7 +16,7 @@ from django.test import Client
 from django_idgen import segments
 from django_idgen.core.errors import TagPaused
 from django_idgen.core.segment import MAX_ID
-from django_idgen.models import LeafAlloc
+from django_idgen.models import LeafAlloc, SegmentHistory
 from django_idgen.ops.tags import edits
 from tests import servers
 from tests.ops.test_tag_edits import _failing_at, rows, source_of
@@ -181,6 +182,33 @@ def test_rows_that_no_ids_come_from_are_shown_and_not_changed(
         assert (row.max_id, row.step, row.description, row.paused) == (7, 5, "", False)
         assert not LeafAlloc.objects.using("default").filter(pk="t").exists()
         LeafAlloc.objects.all().delete()
+        connections["postgres"].close()
+
+
+@committed
+def test_tags_are_shown_where_the_setting_has_them(admin_client: Client) -> None:
+    """Without a router, in another database than the users': as services that share one have it."""
+    servers.require("postgres")
+    with source_of(database="postgres", history=True):
+        LeafAlloc.objects.create(biz_tag="elsewhere")
+        new = {"biz_tag": "t", "step": 10, "max_id": 5001, "description": ""}
+        assert admin_client.post(f"{TAGS}add/", new).status_code == 302
+        assert segments["t"].next_id() == 5001
+        text = page(admin_client)
+        assert ">5011<" in text
+        assert "elsewhere" not in text
+        assert "1 segment tag" in text
+        act(admin_client, "change_step", "t", step=20, seen=10, confirm="yes")
+        act(admin_client, "skip_ahead", "t", to=6001, confirm="yes")
+        act(admin_client, "pause", "t", confirm="yes")
+        row = LeafAlloc.objects.using("postgres").get()
+        assert (row.step, row.max_id, row.paused) == (20, 6001, True)
+        assert "5001 – 5010" in unescape(
+            admin_client.get("/admin/django_idgen/segmenthistory/").content.decode()
+        )
+        for alias in ("default", "postgres"):
+            LeafAlloc.objects.using(alias).all().delete()
+        SegmentHistory.objects.using("postgres").all().delete()
         connections["postgres"].close()
 
 
