@@ -162,6 +162,17 @@ def may_make_tables(connection: BaseDatabaseWrapper) -> bool:
     return is_test_database(connection.alias)
 
 
+def how_to_make_tables(alias: str) -> str:
+    """What the operator does about tables that database ``alias`` lacks."""
+    with suppress(Exception):  # of a router of the project's
+        if not router.allow_migrate(alias, LABEL):
+            return (
+                f"'allow_migrate' of DATABASE_ROUTERS forbids them in {alias!r}. Allow them for "
+                f"{LABEL!r}, as the documentation says under 'A database that both reach'"
+            )
+    return f"Run 'manage.py migrate {LABEL} --database {alias}'"
+
+
 def make_missing_tables(
     connection: BaseDatabaseWrapper, *, only: tuple[str, ...] = MODELS
 ) -> list[str]:

@@ -17,6 +17,7 @@ from . import dialects
 from .connection import LOCK_TIMEOUT, OwnConnection
 from .sqlite import BUSY_TIMEOUT, FileConnection, database_of, reason_of
 from .tables import (
+    how_to_make_tables,
     make_missing_tables,
     may_make_tables,
     missing_columns,
@@ -153,14 +154,14 @@ class Transactions:
 
     def _make_tables(self, connection: BaseDatabaseWrapper, tables: list[str]) -> None:
         lacks = f"Database {self.own.alias!r} lacks {', '.join(tables)}"
-        run = f"Run 'manage.py migrate django_idgen --database {self.own.alias}'"
+        how = how_to_make_tables(self.own.alias)
         if not may_make_tables(connection):
-            raise self._unavailable(f"{lacks}. {run}.")
+            raise self._unavailable(f"{lacks}. {how}.")
         try:
             make_missing_tables(connection, only=self._models)
         except DatabaseError as error:
             raise self._unavailable(
-                f"{lacks}, and its user may not make tables. {run} as a user who may."
+                f"{lacks}, and its user may not make tables. {how}, as a user who may."
             ) from error
 
 

@@ -12,7 +12,7 @@ from django.core.checks import CheckMessage, Error, Warning  # noqa: A004
 from django.db import connections, router, transaction
 
 from ...checks import NARROW, generic_keys
-from ...db.tables import MODELS, table_of, unfit_columns
+from ...db.tables import MODELS, how_to_make_tables, table_of, unfit_columns
 from ...fields import SegmentSource
 from ...fields.base import GeneratedOnSave, id_held_by
 from ...models import LeafAlloc
@@ -39,7 +39,7 @@ def examine_tables(project: Project) -> Iterator[CheckMessage]:
                 yield Error(
                     f"It lacks {', '.join(lacking)}: ids can't be taken from it, or features that "
                     f"need them fail.",
-                    hint=f"Run 'manage.py migrate django_idgen --database {alias}'.",
+                    hint=f"{how_to_make_tables(alias)}.",
                     obj=f"database {alias!r}",
                     id="django_idgen.E021",
                 )

@@ -86,6 +86,29 @@ def test_no_deployment_is_stopped_before_its_tables_are_there(server_alias: str)
         assert ids(server_alias) == set()
 
 
+class Forbids:
+    def allow_migrate(self, db: str, app_label: str, **hints: Any) -> bool:
+        return app_label != "django_idgen"
+
+
+def test_tables_that_a_router_forbids(server_alias: str) -> None:
+    """Django notes our migrations as applied then, without a table: the doctor says why.
+
+    Once the router allows them, the two commands of the page make them.
+    """
+    with ours(on_database(server_alias)):
+        with override_settings(DATABASE_ROUTERS=[Forbids()]):
+            call_command("migrate", "django_idgen", database=server_alias, verbosity=0)
+            (found,) = (each for each in messages(server_alias) if each.id == "django_idgen.E021")
+            assert "'allow_migrate' of DATABASE_ROUTERS forbids them" in str(found.hint)
+        call_command("migrate", "django_idgen", database=server_alias, verbosity=0)
+        assert ids(server_alias) == {"E021"}
+        migrate = ("migrate", "django_idgen")
+        call_command(*migrate, "zero", fake=True, database=server_alias, verbosity=0)
+        call_command(*migrate, database=server_alias, verbosity=0)
+        assert ids(server_alias) == set()
+
+
 def test_on_sqlite_no_table_or_file_is_awaited(file: str) -> None:
     """The first use makes both. The checks make neither, nor the database."""
     folder = Path(connections.settings[file]["NAME"]).parent
