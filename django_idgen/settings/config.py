@@ -237,7 +237,7 @@ class RestSettings:
     make_tags: bool = _setting(False, flag)
     """Whether a request for an unknown tag makes it."""
     numbers: bool = _setting(False, flag)
-    """Whether ids are JSON numbers by default."""
+    """Whether ids in the service's answers are JSON numbers by default."""
     strings: bool = _setting(True, flag)
     """Whether ids, and keys to them, are strings in the JSON of the project's own API."""
     token_max_age: float = _setting(60.0, partial(seconds, least=0.0))
