@@ -20,7 +20,7 @@ from django.views.decorators.debug import sensitive_variables
 
 from ..core.errors import ConfigurationError
 from ..db.connection import home_connection
-from ..db.tables import missing_columns, missing_tables
+from ..db.tables import how_to_make_tables, missing_columns, missing_tables
 from ..models import LeafAlloc, SegmentHistory
 from ..process.tags import source_behind_pool
 
@@ -146,7 +146,7 @@ def _why_unreadable(model: str, alias: str) -> str:
         return f"Database {alias!r} does not answer: {error}"
     if not lacking:
         return ""
-    return f"Database {alias!r} lacks {', '.join(lacking)}. Run 'manage.py migrate'."
+    return f"Database {alias!r} lacks {', '.join(lacking)}. {how_to_make_tables(alias)}."
 
 
 def database_of(model: type[models.Model]) -> str:
