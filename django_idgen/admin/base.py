@@ -46,7 +46,10 @@ def column(label: Any, **options: Any) -> Callable[[Callable[..., Any]], Any]:
 
 
 class PageAdmin(ModelAdmin):
-    """Pages that no URL and no forged form can break, or read a hidden column with."""
+    """Pages that no URL and no forged form can break, or read a hidden column with.
+
+    They say why a table can't be read.
+    """
 
     show_facets = admin.ShowFacets.NEVER
     show_full_result_count = False
@@ -82,7 +85,21 @@ class PageAdmin(ModelAdmin):
 
     def get_queryset(self, request: HttpRequest) -> models.QuerySet[models.Model]:
         # A replica may lag behind what the page changes.
-        return super().get_queryset(request).using(database_of(self.model))
+        rows = super().get_queryset(request).using(database_of(self.model))
+        return rows.none() if self._is_unreadable(request) else rows
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return super().has_add_permission(request) and not self._is_unreadable(request)
+
+    def _is_unreadable(self, request: HttpRequest) -> bool:
+        """Whether the table can't be read: the page says why, once."""
+        known: dict[str, str] = request.__dict__.setdefault("idgen_unreadable", {})
+        name = self.opts.object_name or ""
+        if name not in known:
+            known[name] = _why_unreadable(name, database_of(self.model))
+            if known[name]:
+                self.message_user(request, known[name], messages.WARNING)
+        return bool(known[name])
 
     def get_object(self, request: HttpRequest, object_id: str, *args: Any) -> models.Model | None:
         return None if "\0" in object_id else super().get_object(request, object_id, *args)
@@ -97,14 +114,7 @@ class PageAdmin(ModelAdmin):
 
 
 class TableAdmin(PageAdmin):
-    """Pages of our own tables: they delete nothing, and say why a table can't be read."""
-
-    def get_queryset(self, request: HttpRequest) -> models.QuerySet[models.Model]:
-        rows = super().get_queryset(request)
-        return rows.none() if self._is_unreadable(request) else rows
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return super().has_add_permission(request) and not self._is_unreadable(request)
+    """Pages of our own tables: they delete nothing."""
 
     def has_delete_permission(
         self,
@@ -112,16 +122,6 @@ class TableAdmin(PageAdmin):
         obj: models.Model | None = None,  # noqa: ARG002
     ) -> bool:
         return False
-
-    def _is_unreadable(self, request: HttpRequest) -> bool:
-        """Whether the table can't be read: the page says why, once."""
-        known: dict[str, str] = request.__dict__.setdefault("idgen_unreadable", {})
-        name = self.opts.object_name or ""
-        if name not in known:
-            known[name] = _why_unreadable(name, database_of(self.model))
-            if known[name]:
-                self.message_user(request, known[name], messages.WARNING)
-        return bool(known[name])
 
 
 class ViewOnlyAdmin(TableAdmin):

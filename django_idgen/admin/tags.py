@@ -8,6 +8,7 @@ which would start at 1 again.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -34,7 +35,14 @@ from ..ops.tags import edits
 from ..ops.tags.change_log import record
 from ..ops.tags.outlook import IN_USE, TagOutlook, outlook, outlooks, state
 from ..process.maps import current_settings
-from ..process.tags import find_tag, is_fetched_from, known_tag, source_in_use
+from ..process.tags import (
+    TagsElsewhere,
+    find_tag,
+    is_fetched_from,
+    known_tag,
+    source_in_use,
+    source_of_tags,
+)
 from ..settings import SettingsError
 from .base import TableAdmin, ViewOnlyAdmin, column, database_of
 from .chart import chart, keeps_history
@@ -72,6 +80,14 @@ class TagForm(ModelForm):
     """A tag. It comes back with the step that the page showed, which may be another one by now."""
 
     step = LeafAlloc._meta.get_field("step").formfield(show_hidden_initial=True)
+
+    def validate_unique(self) -> None:
+        """In the databases that have the tag, which may not be those of the model."""
+        with suppress(IdgenError):  # it is reported when the tag is made
+            if self.instance._state.adding and find_tag(self.instance.pk) is not None:
+                self.add_error(
+                    "biz_tag", self.instance.unique_error_message(LeafAlloc, ("biz_tag",))
+                )
 
     def clean_step(self) -> int:
         shown = self.data.get(self.add_initial_prefix("step"))
@@ -174,6 +190,14 @@ class LeafAllocAdmin(TableAdmin):
     def get_list_display(self, request: HttpRequest) -> Any:
         columns = super().get_list_display(request)
         return columns if _has_pool() else [each for each in columns if each != "pool"]
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return super().has_add_permission(request) and not _elsewhere()
+
+    def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        if why := _elsewhere() or _not_shown():
+            self.message_user(request, why, messages.WARNING)
+        return super().changelist_view(request, *args, **kwargs)
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> Any:  # noqa: ARG002
         return TagChangeList
@@ -499,6 +523,27 @@ def _databases(tag: str) -> list[tuple[str, LeafAlloc]]:
     except IdgenError:
         return []  # the state says what is wrong
     return list(known.rows.items()) if known and len(known.rows) > 1 else []
+
+
+def _elsewhere() -> str:
+    """Why this project has no tags: a service has them."""
+    with suppress(ConfigurationError, ImportError):  # the checks report them
+        try:
+            source_of_tags()
+        except TagsElsewhere as error:
+            return str(error)
+    return ""
+
+
+def _not_shown() -> str:
+    """That tags of other databases are not in the list, where a router says which has a tag."""
+    with suppress(ConfigurationError, ImportError):
+        if source_of_tags().is_routed:
+            return (
+                f"These are the tags in database {database_of(LeafAlloc)!r}. 'manage.py idgen_tag "
+                "list' shows those of all databases."
+            )
+    return ""
 
 
 def _has_pool() -> bool:

@@ -37,6 +37,10 @@ class TagGenerator(_Base):  # type: ignore[misc, valid-type]
         self._allocator = allocator
         super().__init__(check_tag(tag), allocator)
 
+    @property
+    def source(self) -> Source:
+        return self._allocator.source
+
     def close(self) -> None:
         """Give back what is left, and close the source. May be called twice."""
         super().close()

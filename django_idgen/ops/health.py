@@ -8,7 +8,7 @@ Both are open, since an orchestrator can't log in, so they tell little. Staff se
 
 ========================  ==========================================================
 ``segments``              no database (or pool) of the segment source answers
-``generator:<alias>``     its registry does not answer; it lost its lease; its window is
+``generator:<alias>``     its registry or source does not answer; it lost its lease; its window is
                           nearly over and can't be renewed; it was refused (clock,
                           settings, no free worker id); with ``refuse_skew``, the
                           host's clock is wrong
@@ -39,6 +39,7 @@ from ..core.errors import ConfigurationError, RegistryUnavailable
 from ..core.errors import LeaseExpired as Expired
 from ..core.keeper import LeaseKeeper
 from ..core.segment_generator import IDLE_AFTER, SegmentGenerator
+from ..core.tag_generator import TagGenerator
 from ..db.transactions import never_atomic
 from ..process import maps
 from .probes import Outcome, Probe, Probes
@@ -144,15 +145,18 @@ def readiness(
         of_source = maps.segments.allocator().source.probes()
         keepers = _keepers_in_use()
         of_generators = {alias: keeper.registry.probes() for alias, keeper in keepers.items()}
+        of_tags = {alias: tag.source.probes() for alias, tag in _tags_in_use().items()}
     except (ConfigurationError, ImportError) as error:
         return Readiness((Part("settings", False, str(error)),))
     wanted = dict(of_source)
-    for probes in of_generators.values():
+    for probes in (*of_generators.values(), *of_tags.values()):
         wanted |= probes
     outcomes = _probes.outcomes(wanted, max_age=max_age, within=within)
     failure = _failure(of_source, outcomes)
     lasts = not strict and _has_ids_left(keepers.values())
-    parts = [Part("segments", failure is None or lasts, failure or "The source answers.")]
+    parts = [_of_source("segments", failure, lasts)]
+    for alias, probes in of_tags.items():
+        parts.append(_of_source(f"generator:{alias}", _failure(probes, outcomes), lasts))
     for alias, keeper in keepers.items():
         probes = of_generators[alias]
         trouble = _failure(probes, outcomes) or _shortage(keeper, probes)
@@ -167,6 +171,12 @@ def _keepers_in_use() -> dict[str, LeaseKeeper]:
         for alias, made in maps.generators.made().items()
         if made.keeper and (made.keeper.lease or made.keeper.trouble)
     }
+
+
+def _tags_in_use() -> dict[str, TagGenerator]:
+    """The generators of a tag of their own that ids were taken of."""
+    made = maps.generators.made().items()
+    return {a: each for a, each in made if isinstance(each, TagGenerator) and each.stats().loads}
 
 
 def _has_ids_left(keepers: Iterable[LeaseKeeper]) -> bool:
@@ -190,6 +200,10 @@ def _has_ids_left(keepers: Iterable[LeaseKeeper]) -> bool:
             if getattr(made, "seconds_unused", 0.0) < IDLE_AFTER:
                 left.append(getattr(stats, "remaining", 1) > 0)
     return had_any and all(left)
+
+
+def _of_source(name: str, failure: str | None, lasts: bool) -> Part:
+    return Part(name, failure is None or lasts, failure or "The source answers.")
 
 
 def _of_generator(

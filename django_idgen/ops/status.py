@@ -46,9 +46,9 @@ from ..core.errors import NotSeenFromHere, SegmentUnavailable
 from ..core.inspection import WorkerEntry, WorkerState
 from ..db.connection import home_connection, place_of
 from ..db.dialects import aware_moment
-from ..db.rows import read_values, rows_of
+from ..db.installation import DatabaseOwner
 from ..db.tables import is_missing, missing_columns, missing_tables, with_way_out
-from ..models import Installation, LeafAlloc
+from ..models import LeafAlloc
 from ..process import maps
 from ..process.factory import lease_databases, registry_kind
 from ..process.tags import is_row_of, source_behind_pool, source_in_use
@@ -226,10 +226,10 @@ def _read_database(alias: str) -> Document:
         cursor.fetchone()
     seconds, home = perf_counter() - began, home_connection(alias)
     is_made = not missing_tables(home, ["Installation"])
-    names = read_values(rows_of(Installation, alias), "identity") if is_made else []
     return {
         "seconds": seconds,
-        "installation": names[0][0] if names else "",
+        # As clients of a service name it.
+        "installation": DatabaseOwner(alias).current() if is_made else "",
         # The file beside a SQLite database is made on first use.
         "unmade": [] if connection.vendor == "sqlite" else missing_tables(home),
         "behind": missing_columns(home),

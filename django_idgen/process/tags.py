@@ -204,9 +204,10 @@ def table_is_missing(alias: str, model: str = "LeafAlloc") -> bool:
 
 
 def known_tag(tag: str) -> Tag:
-    """Like :func:`find_tag`, but raises :class:`TagUnknown`."""
+    """Like :func:`find_tag`, but raises :class:`TagUnknown` or :class:`TagsElsewhere`."""
     found = find_tag(tag)
     if found is None:
+        source_of_tags()
         raise TagUnknown(tag)
     return found
 

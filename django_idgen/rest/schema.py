@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib.util import find_spec
 from typing import Any
 
+from django.apps import apps
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -21,12 +21,12 @@ class SchemaView(IdgenView):
     schema = None
 
     def show(self, request: Request, **_kwargs: str) -> Response:
-        if find_spec("drf_spectacular") is None:
+        if not apps.is_installed("drf_spectacular"):
             raise Refusal(
                 501,
                 "not_installed",
                 "The description of the API needs drf-spectacular: pip install "
-                "'django-idgen[openapi]'.",
+                "'django-idgen[openapi]', and 'drf_spectacular' in INSTALLED_APPS.",
             )
         mount = request.path.removesuffix("schema/").rstrip("/")
         return Response({**described(), "servers": [{"url": mount or "/"}]})

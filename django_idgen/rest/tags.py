@@ -36,8 +36,9 @@ from ..ops.tags.change_log import Change, record
 from ..process.maps import current_settings, segments
 from ..process.tags import (
     Tag,
-    find_tag,
+    TagUnknown,
     is_row_of,
+    known_tag,
     source_behind_pool,
     tag_databases,
 )
@@ -362,10 +363,10 @@ class TagsView(ManagementView, ModelViewSet):  # type: ignore[type-arg]
 
     def get_object(self) -> Any:
         name = check_tag(self.kwargs["tag"])
-        tag = find_tag(name)
-        if tag is None:
-            raise UnknownTag(name)
-        return tag
+        try:
+            return known_tag(name)
+        except TagUnknown as error:
+            raise UnknownTag(name) from error
 
     def perform_create(self, serializer: Any) -> None:
         tag: Tag = serializer.save()

@@ -18,6 +18,7 @@ from django_idgen.core.errors import TagPaused
 from django_idgen.core.segment import MAX_ID
 from django_idgen.models import LeafAlloc, SegmentHistory
 from django_idgen.ops.tags import edits
+from django_idgen.sources.memory import MemorySource
 from tests import servers
 from tests.ops.test_tag_edits import _failing_at, rows, source_of
 from tests.sources.pool.test_project import project
@@ -191,17 +192,20 @@ def test_tags_are_shown_where_the_setting_has_them(admin_client: Client) -> None
     servers.require("postgres")
     with source_of(database="postgres", history=True):
         LeafAlloc.objects.create(biz_tag="elsewhere")
-        new = {"biz_tag": "t", "step": 10, "max_id": 5001, "description": ""}
-        assert admin_client.post(f"{TAGS}add/", new).status_code == 302
+        new = {"step": 10, "max_id": 5001, "description": ""}
+        for name in ("t", "elsewhere"):
+            answer = admin_client.post(f"{TAGS}add/", {"biz_tag": name, **new})
+            assert answer.status_code == 302
+        again = admin_client.post(f"{TAGS}add/", {"biz_tag": "t", **new})
+        assert "with this Tag already exists" in again.content.decode()
         assert segments["t"].next_id() == 5001
         text = page(admin_client)
         assert ">5011<" in text
-        assert "elsewhere" not in text
-        assert "1 segment tag" in text
+        assert "2 segment tags" in text
         act(admin_client, "change_step", "t", step=20, seen=10, confirm="yes")
         act(admin_client, "skip_ahead", "t", to=6001, confirm="yes")
         act(admin_client, "pause", "t", confirm="yes")
-        row = LeafAlloc.objects.using("postgres").get()
+        row = LeafAlloc.objects.using("postgres").get(pk="t")
         assert (row.step, row.max_id, row.paused) == (20, 6001, True)
         assert "5001 – 5010" in unescape(
             admin_client.get("/admin/django_idgen/segmenthistory/").content.decode()
@@ -210,6 +214,21 @@ def test_tags_are_shown_where_the_setting_has_them(admin_client: Client) -> None
             LeafAlloc.objects.using(alias).all().delete()
         SegmentHistory.objects.using("postgres").all().delete()
         connections["postgres"].close()
+
+
+def test_the_list_says_that_a_router_has_tags_elsewhere(admin_client: Client) -> None:
+    """It shows one database."""
+    with source_of(database=None, router=lambda _tag: "postgres"):
+        assert "These are the tags in database 'default'" in page(admin_client)
+
+
+def test_a_client_of_a_service_has_no_tags_of_its_own(
+    admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The list says so, and no tag is added."""
+    monkeypatch.setattr(segments.allocator(), "source", MemorySource())
+    assert "segments come from a MemorySource" in page(admin_client)
+    assert admin_client.get(f"{TAGS}add/").status_code == 403
 
 
 # --- the step -----------------------------------------------------------------------------

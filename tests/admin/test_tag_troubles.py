@@ -90,3 +90,19 @@ def test_a_database_that_is_away_breaks_no_page(
         assert admin_client.get(f"{TAGS}t/change/").status_code == 302
         for action in ("pause", "skip_ahead", "resume"):
             assert "does not answer" in act(admin_client, action, "t")[1]
+
+
+@pytest.mark.parametrize("alias", [on("postgres", transaction=True)])
+def test_a_database_without_tokens_is_named(
+    alias: str,
+    request: pytest.FixtureRequest,
+    admin_client: Client,
+    settings: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Such as one for which a router forbids our tables."""
+    request.getfixturevalue(alias)
+    shown_at(alias, monkeypatch, settings)
+    url = "/admin/django_idgen/accesstoken/"
+    assert "lacks django_idgen_accesstoken" in admin_client.get(url).content.decode()
+    assert admin_client.get(f"{url}add/").status_code == 403

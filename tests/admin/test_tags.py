@@ -17,6 +17,7 @@ from django.utils import timezone
 
 import django_idgen.admin
 from django_idgen import segments
+from django_idgen.admin.tags import TagForm
 from django_idgen.models import LeafAlloc, SegmentHistory
 from django_idgen.ops.tags import edits
 from django_idgen.process.tags import TagUnknown
@@ -395,7 +396,7 @@ def test_a_tag_made_at_the_same_moment_stays_as_it_is(
     one: str, admin_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process may make it, and use it, after the form was checked: never an UPDATE."""
-    monkeypatch.setattr(LeafAlloc, "validate_unique", lambda *_args, **_kwargs: None)
+    monkeypatch.setattr(TagForm, "validate_unique", lambda _form: None)
     segments["t"].next_id()
     before = stored("t").max_id
     status, text = post(admin_client, "add/", biz_tag="t", max_id=1, step=10)

@@ -19,10 +19,11 @@ from django.utils import timezone
 
 from django_idgen import generators, next_id, segments
 from django_idgen.db.tables import with_way_out
-from django_idgen.models import Installation, LeafAlloc
+from django_idgen.models import LeafAlloc
 from django_idgen.ops.status import VERSION
 from django_idgen.ops.status_text import TAG_COLUMNS, render, span, table
 from django_idgen.process import maps
+from django_idgen.rest.clients import installation_of_source
 from tests import servers, warm
 from tests.places import make_tables
 from tests.places import place as place
@@ -69,7 +70,7 @@ def test_it_tells_generators_tags_and_databases(place: str) -> None:
     (database,) = found["databases"]
     assert (database["alias"], database["behind"], database["error"]) == (place, [], None)
 
-    name = Installation.objects.using(place).get().identity
+    name = installation_of_source(segments.allocator().source, "orders")  # as a service tells it
     assert database["installation"] == name
 
     text = shown("--timeout", "60")

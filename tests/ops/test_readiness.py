@@ -42,6 +42,7 @@ from tests.rest.tags.people import Person
 from tests.server_tools import unreachable
 from tests.sources.pool.test_project import project
 
+MEMORY = {"SOURCE": {"BACKEND": f"{MemorySource.__module__}.{MemorySource.__name__}"}}
 PATIENCE = 60
 """Seconds that a loaded machine may take; never reached when all is well."""
 
@@ -332,6 +333,22 @@ def test_a_generator_without_a_lease_counts_as_tags_do(
         found: Any = generators["tickets"]
         found._allocator.clock = ahead.clock
         _runs_out(own, found, ahead)
+
+
+def test_the_source_of_a_generators_own_tag_is_asked(own: PostgresServer) -> None:
+    """Its database, though all other ids come from elsewhere; not before an id was taken."""
+    source = {"BACKEND": TagGenerator.default_source, "OPTIONS": {"database": "own"}}
+    tickets = {"BACKEND": f"{TagGenerator.__module__}.TagGenerator", "SOURCE": source}
+    with override_settings(IDGEN={"GENERATORS": {"tickets": tickets}, "SEGMENTS": MEMORY}):
+        assert [part.name for part in now().parts] == ["segments"]
+        generators["tickets"].next_id()
+        until(lambda found: found.ready)
+        own.stop("fast")
+        found = until(lambda found: not found.ready)
+        assert found.failing == ("generator:tickets",)
+        assert now(strict=False).ready
+        own.start()
+        until(lambda found: found.ready)
 
 
 def _runs_out(own: PostgresServer, of_tag: Any, ahead: Ahead) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.management import CommandError, call_command
 from django.db import connections, transaction
 from django.db.models import Q
 from django.test import override_settings
@@ -333,8 +334,10 @@ def test_tags_that_are_kept_elsewhere_are_left_alone() -> None:
         assert tag_rows.find_tag("t") is None
         with pytest.raises(tag_rows.TagsElsewhere, match="MemorySource"):
             tag_edits.make_tag("t", step=5)
-        with pytest.raises((tag_rows.TagsElsewhere, tag_rows.TagUnknown)):
+        with pytest.raises(tag_rows.TagsElsewhere, match="Change them there"):
             tag_edits.pause_tag("t")
+        with pytest.raises(CommandError, match="MemorySource"):
+            call_command("idgen_tag", "list")
     finally:
         allocator.source = before
 

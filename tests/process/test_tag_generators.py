@@ -10,12 +10,15 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from io import StringIO
 from itertools import pairwise
 from operator import length_hint
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from django.core.management import CommandError, call_command
 from django.test import override_settings
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,10 +27,13 @@ from django_idgen import generators, segments
 from django_idgen.checks import check_settings
 from django_idgen.core.errors import GeneratorClosed, SegmentExhausted
 from django_idgen.core.files import NumberFile
+from django_idgen.core.segment import MAX_ID
 from django_idgen.core.segment_generator import SegmentAllocator, SegmentGenerator
 from django_idgen.core.tag_generator import TagGenerator
 from django_idgen.models import LeafAlloc
+from django_idgen.ops.tags.edits import pause_tag, skip_tag
 from django_idgen.process import maps
+from django_idgen.process.tags import TagsElsewhere
 from django_idgen.settings.config import SettingsError
 from django_idgen.sources.memory import MemorySource
 from django_idgen.testing import FixedIds
@@ -360,6 +366,35 @@ def own_redis(farm: RedisFarm) -> RedisServer:
 def incr(database: str, **options: Any) -> dict[str, Any]:
     source = {"alias": "own", "source": {"OPTIONS": {"database": database}}, "timeout": 30}
     return entry(REDIS_INCR, {**source, **options}, default_step=5, timeout=30, longest_step=1)
+
+
+def test_ids_in_redis_are_not_paused_and_not_skipped(postgres: str, own_redis: RedisServer) -> None:
+    """What is granted to Redis would come all the same; who asks is told what to do by hand."""
+    make_tables(postgres)
+    shared = {"SOURCE": {"OPTIONS": {"database": postgres}}}
+    with (
+        cache_alias("own", own_redis.url),
+        override_settings(
+            IDGEN={"GENERATORS": {"orders": incr(postgres, block=1000)}, "SEGMENTS": shared}
+        ),
+    ):
+        generators["orders"].next_id()
+        segments["others"].next_id()
+        for change in (
+            partial(skip_tag, "orders", most=MAX_ID, by=5),
+            partial(pause_tag, "orders"),
+        ):
+            with pytest.raises(TagsElsewhere, match="idgen_skip orders' says what to do"):
+                change()
+        row = LeafAlloc.objects.using(postgres).get(pk="orders")
+        assert (row.paused, row.max_id) == (False, 1001)
+        with pytest.raises(CommandError, match="keys that match 'django_idgen:pool"):
+            call_command("idgen_skip", "orders", by=5)
+        with pytest.raises(CommandError, match="'orders' were NOT skipped"):
+            call_command("idgen_skip", all=True, by=5, yes=True, stdout=StringIO())
+        assert LeafAlloc.objects.using(postgres).get(pk="orders").max_id == 1001
+        assert LeafAlloc.objects.using(postgres).get(pk="others").max_id > 1005
+        maps.reset()
 
 
 @pytest.mark.parametrize("harm", [RedisServer.restart_empty, lambda redis: redis.run("FLUSHALL")])

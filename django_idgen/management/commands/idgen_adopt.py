@@ -140,7 +140,7 @@ class Command(BaseCommand):
             names = ", ".join(f"{app}.{name}" for app, name in unapplied[:5])
             raise ConfigurationError(
                 f"Database {project.alias!r} has unapplied migrations: {names}. Run 'manage.py "
-                f"migrate' first."
+                f"migrate --database {project.alias}' first."
             )
 
     def _carry_out(self, plan: Plan, options: dict[str, Any]) -> None:

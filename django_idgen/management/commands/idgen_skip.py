@@ -194,9 +194,10 @@ def _check(options: dict[str, Any]) -> None:
 
 
 def _tags(project: Project, options: dict[str, Any]) -> list[str]:
-    if options["all"]:
-        return list(all_tags())
     own = _own_tags(project)
+    if options["all"]:
+        # What is left out is named: see _by_hand.
+        return [tag for tag in all_tags() if not _is_pooled(own.get(tag))]
     for tag in options["tags"]:
         # Also if the source of SEGMENTS has a row of that name, whose ids may be granted already.
         if tag in own:
@@ -212,6 +213,10 @@ def _own_tags(project: Project) -> dict[str, TagGeneratorSettings]:
         str(entry.backend.options.get("tag", alias)): entry
         for alias, entry in project.settings.tag_generators.items()
     }
+
+
+def _is_pooled(entry: TagGeneratorSettings | None) -> bool:
+    return entry is not None and entry.segments.source.load().is_pool
 
 
 def _entries(project: Project, options: dict[str, Any]) -> list[GeneratorSettings]:

@@ -16,7 +16,7 @@ from ...ops.doctor.skipping import all_tags
 from ...ops.tags.change_log import record
 from ...ops.tags.edits import change_tag, make_tag, pause_tag, resume_tag
 from ...process.maps import current_settings
-from ...process.tags import Tag, known_tag
+from ...process.tags import Tag, known_tag, source_of_tags
 
 ACTIONS = {
     "create": "make a tag",
@@ -44,6 +44,7 @@ class Command(BaseCommand):
     def handle(self, *_args: Any, **options: Any) -> None:
         try:
             if options["action"] == "list":
+                source_of_tags()
                 for name in all_tags():
                     self.stdout.write(_shown(known_tag(name)))
             else:

@@ -82,7 +82,7 @@ def _tag(reading: Document) -> Iterator[str]:
     else:
         yield f"{name}: {STANDINGS[reading['standing']].format(**reading)}"
     for grant in reading["grants"]:
-        every = f", every {grant['delta']}th" if grant["delta"] > 1 else ""
+        every = f", one in {grant['delta']}" if grant["delta"] > 1 else ""
         holder = "the pool" if grant["holder"] == POOL else grant["holder"]
         yield (
             f"  handed to {holder} at {_clock(grant['taken_at'])}, in a segment of "

@@ -88,8 +88,8 @@ def _refused(subject: str, error: IdgenError) -> CheckMessage:
     hint = "Give this project the settings that the service has."
     if not isinstance(error, ConfigurationError):
         hint = (
-            "Make the tag in the service ('manage.py idgen_tag create' there), or give the access "
-            "token the right ('manage.py idgen_token')."
+            "The service has to answer, to know the access token and its right to this ('manage.py "
+            "idgen_token'), and to have the tag ('manage.py idgen_tag create' there)."
         )
     what = f"{sentence(error)} Processes that start can't take its ids."
     return Error(what, hint=hint, obj=subject, id="django_idgen.E032")

@@ -34,6 +34,7 @@ from ...models import Installation, LeafAlloc
 from ...process import maps
 from ...process.tags import (
     Tag,
+    TagsElsewhere,
     find_tag,
     half_migrated,
     is_fetched_from,
@@ -94,6 +95,18 @@ class StepOvertaken(IdgenError):
         """The step now; None if the tag is gone."""
         state = "is gone" if stored is None else f"now has a step of {stored}, not of {seen}"
         super().__init__(f"Tag {tag!r} {state}: it was not changed.")
+
+
+class OfGenerator(TagsElsewhere):
+    """A generator has taken ids of the tag to Redis: they would be given out all the same."""
+
+    def __init__(self, tag: str, alias: str) -> None:
+        self.tag = tag
+        IdgenError.__init__(
+            self,
+            f"Ids of tag {tag!r} are in Redis, where generator {alias!r} takes them from: it would "
+            f"give them out all the same. 'manage.py idgen_skip {tag}' says what to do by hand.",
+        )
 
 
 class PoolStillOpen(SegmentUnavailable):
@@ -182,8 +195,10 @@ def plan_skip(tag: str, *, most: int, to: int | None = None, by: int | None = No
 
     ``most``: how many ids it may skip. A skip to the present next id completes one that failed
     after one of several databases.
-    Raises :class:`SkipRefused`, :class:`TagUnknown` and :class:`SegmentUnavailable`.
+    Raises :class:`SkipRefused`, :class:`TagUnknown`, :class:`OfGenerator` and
+    :class:`SegmentUnavailable`.
     """
+    check_of_none(tag)
     known = known_tag(tag)
     source = source_of_tags()
     route = source.route(tag)
@@ -315,6 +330,14 @@ def _swap_step(tag: str, alias: str, seen: int, to: int) -> None:
 # --- pausing -------------------------------------------------------------------------------
 
 
+def check_of_none(tag: str) -> None:
+    """Raise :class:`OfGenerator` if a generator of the settings keeps ids of ``tag`` in Redis."""
+    for alias, entry in maps.current_settings().tag_generators.items():
+        is_pooled = entry.segments.source.load().is_pool
+        if is_pooled and entry.backend.options.get("tag", alias) == tag:
+            raise OfGenerator(tag, alias)
+
+
 def pause_tag(tag: str) -> Tag:
     """Stop giving out ids of ``tag``; may be repeated.
 
@@ -324,6 +347,7 @@ def pause_tag(tag: str) -> Tag:
     :class:`SegmentUnavailable` if one of the tag's databases does not answer. Then the tag may
     be paused in the others.
     """
+    check_of_none(tag)
     known = known_tag(tag)
     source = source_of_tags()
     for alias in source.route(tag):

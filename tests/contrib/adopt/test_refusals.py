@@ -152,7 +152,7 @@ def test_the_state_of_migrations(project: Project) -> None:
         adopt(code=1),
     )
     assert "No migration makes shop.New yet" in unmade
-    assert "has unapplied migrations: shop.0002_new. Run 'manage.py migrate'" in unapplied
+    assert "migrations: shop.0002_new. Run 'manage.py migrate --database default'" in unapplied
     assert "makemigrations --merge" in leaves
     for path in (project.directory / "shop/migrations").iterdir():
         path.unlink()

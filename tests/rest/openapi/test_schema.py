@@ -92,12 +92,14 @@ def test_where_the_place_has_a_part_of_its_own() -> None:
         assert "version" in [each["name"] for each in parameters]
 
 
-WITHOUT = """
+MISSING = """
 import sys
 sys.modules["drf_spectacular"] = None
 import importlib.util
 find = importlib.util.find_spec
 importlib.util.find_spec = lambda name, *more: None if "spectacular" in name else find(name, *more)
+"""
+WITHOUT = """
 import django
 from django.conf import settings
 settings.configure(
@@ -119,8 +121,9 @@ print(client_of(Person()).get("/idgen/health/live").json())
 """
 
 
-def test_without_drf_spectacular_the_api_works_and_says_so() -> None:
-    """501 with what to install; all else goes on."""
-    done = warm.run(["-c", WITHOUT], cwd=ROOT)
+@pytest.mark.parametrize("before", [MISSING, ""])
+def test_without_drf_spectacular_the_api_works_and_says_so(before: str) -> None:
+    """501 with what to install, or to name in INSTALLED_APPS; all else goes on."""
+    done = warm.run(["-c", before + WITHOUT], cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-2:] == ["501 not_installed", "{'live': True}"]
