@@ -157,6 +157,14 @@ BREAKS = (
         (f"{MOVING}::test_no_id_from_that_tick_on_was_made_before",),
     ),
     Break(
+        "a tag whose ids are in Redis is skipped in its row alone",
+        "a skip that binds nobody",
+        EDITS,
+        "            raise OfGenerator(tag, alias)\n",
+        "            return\n",
+        ("tests/process/test_tag_generators.py::test_ids_in_redis_are_not_paused_and_not_skipped",),
+    ),
+    Break(
         "a skip goes back",
         "I1, hazard 72",
         EDITS,

@@ -84,6 +84,25 @@ BREAKS = (
         ("tests/rest/lending/test_leases.py::test_throttles_count_who_borrows_and_not_who_renews",),
     ),
     Break(
+        "an empty floor in a form is a missing one",
+        "I2, hazard 61",
+        BASE,
+        "        given = kind(data=_plain(asked))\n",
+        "        given = kind(data=asked)\n",
+        (
+            "tests/rest/lending/test_segments.py"
+            "::test_an_empty_value_in_a_form_is_no_missing_one[sqlite]",
+        ),
+    ),
+    Break(
+        "readiness asks nothing of a generator's own source",
+        "an outage that ids survive",
+        "django_idgen/ops/health.py",
+        "        of_tags = {alias: tag.source.probes() for",
+        "        of_tags = {alias: {} for",
+        (f"{READY}::test_the_source_of_a_generators_own_tag_is_asked",),
+    ),
+    Break(
         "an outage takes out a process for a generator that nobody asks any more",
         "an outage that ids survive",
         "django_idgen/ops/health.py",

@@ -198,7 +198,7 @@ def plan_skip(tag: str, *, most: int, to: int | None = None, by: int | None = No
     Raises :class:`SkipRefused`, :class:`TagUnknown`, :class:`OfGenerator` and
     :class:`SegmentUnavailable`.
     """
-    check_of_none(tag)
+    refuse_of_generator(tag)
     known = known_tag(tag)
     source = source_of_tags()
     route = source.route(tag)
@@ -330,7 +330,7 @@ def _swap_step(tag: str, alias: str, seen: int, to: int) -> None:
 # --- pausing -------------------------------------------------------------------------------
 
 
-def check_of_none(tag: str) -> None:
+def refuse_of_generator(tag: str) -> None:
     """Raise :class:`OfGenerator` if a generator of the settings keeps ids of ``tag`` in Redis."""
     for alias, entry in maps.current_settings().tag_generators.items():
         is_pooled = entry.segments.source.load().is_pool
@@ -347,7 +347,7 @@ def pause_tag(tag: str) -> Tag:
     :class:`SegmentUnavailable` if one of the tag's databases does not answer. Then the tag may
     be paused in the others.
     """
-    check_of_none(tag)
+    refuse_of_generator(tag)
     known = known_tag(tag)
     source = source_of_tags()
     for alias in source.route(tag):
