@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.core.exceptions import BadRequest, ValidationError
-from django.db import DEFAULT_DB_ALIAS, DatabaseError, models, router
+from django.db import DEFAULT_DB_ALIAS, DatabaseError, connections, models, router
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
@@ -21,7 +21,7 @@ from django.views.decorators.debug import sensitive_variables
 from ..core.errors import ConfigurationError
 from ..db.connection import home_connection
 from ..db.tables import how_to_make_tables, missing_columns, missing_tables
-from ..models import LeafAlloc, SegmentHistory
+from ..models import HomeModel, LeafAlloc, SegmentHistory
 from ..process.tags import source_behind_pool
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class PageAdmin(ModelAdmin):
         known: dict[str, str] = request.__dict__.setdefault("idgen_unreadable", {})
         name = self.opts.object_name or ""
         if name not in known:
-            known[name] = _why_unreadable(name, database_of(self.model))
+            known[name] = _why_unreadable(self.model, database_of(self.model))
             if known[name]:
                 self.message_user(request, known[name], messages.WARNING)
         return bool(known[name])
@@ -138,10 +138,11 @@ class ViewOnlyAdmin(TableAdmin):
         return False
 
 
-def _why_unreadable(model: str, alias: str) -> str:
+def _why_unreadable(model: type[models.Model], alias: str) -> str:
+    names = [model.__name__]
     try:
-        connection = home_connection(alias)
-        lacking = missing_tables(connection, [model]) or missing_columns(connection, [model])
+        connection = home_connection(alias) if issubclass(model, HomeModel) else connections[alias]
+        lacking = missing_tables(connection, names) or missing_columns(connection, names)
     except DatabaseError as error:
         return f"Database {alias!r} does not answer: {error}"
     if not lacking:

@@ -49,7 +49,7 @@ class TagsElsewhere(IdgenError):
 
     def __init__(self, source: object) -> None:
         super().__init__(
-            f"This project's segments come from a {type(source).__name__}, which keeps the tags "
+            f"This project's segments come from {type(source).__name__}, which keeps the tags "
             "elsewhere. Change them there."
         )
 

@@ -227,7 +227,7 @@ def test_a_client_of_a_service_has_no_tags_of_its_own(
 ) -> None:
     """The list says so, and no tag is added."""
     monkeypatch.setattr(segments.allocator(), "source", MemorySource())
-    assert "segments come from a MemorySource" in page(admin_client)
+    assert "segments come from MemorySource" in page(admin_client)
     assert admin_client.get(f"{TAGS}add/").status_code == 403
 
 

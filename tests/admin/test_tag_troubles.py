@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
+from django.core.management import call_command
 from django.db import connections
 from django.test import Client
 
 from django_idgen.db.connection import home_connection
 from django_idgen.db.tables import add_missing_columns, make_missing_tables
 from django_idgen.models import LeafAlloc, SegmentHistory
+from tests.places import empty_sqlite
 from tests.servers import free_port
 
 from .tag_tools import TAGS, act, on, page, shown_at
@@ -106,3 +110,14 @@ def test_a_database_without_tokens_is_named(
     url = "/admin/django_idgen/accesstoken/"
     assert "lacks django_idgen_accesstoken" in admin_client.get(url).content.decode()
     assert admin_client.get(f"{url}add/").status_code == 403
+
+
+def test_tokens_are_beside_the_users_and_not_in_the_second_file(tmp_path: Path) -> None:
+    """Where SQLite has our other tables in a file of its own."""
+    with empty_sqlite(tmp_path / "shop.sqlite3"):
+        call_command("migrate", verbosity=0)
+        client = Client()
+        client.force_login(User.objects.create_superuser("root"))
+        url = "/admin/django_idgen/accesstoken/"
+        assert "lacks" not in client.get(url).content.decode()
+        assert client.get(f"{url}add/").status_code == 200
