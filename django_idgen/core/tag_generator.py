@@ -39,6 +39,7 @@ class TagGenerator(_Base):  # type: ignore[misc, valid-type]
 
     @property
     def source(self) -> Source:
+        """What grants its segments."""
         return self._allocator.source
 
     def close(self) -> None:

@@ -175,8 +175,11 @@ def _keepers_in_use() -> dict[str, LeaseKeeper]:
 
 def _tags_in_use() -> dict[str, TagGenerator]:
     """The generators of a tag of their own that ids were taken of."""
-    made = maps.generators.made().items()
-    return {a: each for a, each in made if isinstance(each, TagGenerator) and each.stats().loads}
+    return {
+        alias: made
+        for alias, made in maps.generators.made().items()
+        if isinstance(made, TagGenerator) and made.stats().loads
+    }
 
 
 def _has_ids_left(keepers: Iterable[LeaseKeeper]) -> bool:

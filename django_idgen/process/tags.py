@@ -207,7 +207,7 @@ def known_tag(tag: str) -> Tag:
     """Like :func:`find_tag`, but raises :class:`TagUnknown` or :class:`TagsElsewhere`."""
     found = find_tag(tag)
     if found is None:
-        source_of_tags()
+        source_of_tags()  # raises, if a service has the tags
         raise TagUnknown(tag)
     return found
 

@@ -380,6 +380,10 @@ class TagGeneratorSettings:
     segments: SegmentSettings
     backend: BackendSettings
 
+    @property
+    def tag(self) -> str:
+        return str(self.backend.options.get("tag", self.alias))
+
 
 @dataclass(frozen=True, slots=True)
 class IdgenSettings:

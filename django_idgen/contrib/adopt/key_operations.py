@@ -24,9 +24,9 @@ from ...fields import SegmentSource, SnowflakeSource
 from ...fields.base import GeneratedOnSave
 from ...fields.operations import TableOperation, stop_writers
 from ...ops.tags.edits import pause_tag, resume_tag
-from ...process.tags import TagUnknown, find_tag
+from ...process.tags import TagUnknown, source_behind_pool
 from .counters import Counter, counter_of
-from .marks import first_id_of, grant_of, next_after, raise_tag_of
+from .marks import first_id_of, grant_of, next_after, next_of, raise_tag_of
 from .tables import key_table, put_keys_back
 
 LEAST_MARGIN = 100_000
@@ -215,8 +215,7 @@ class FreeCounter(TableOperation):
         following = counter.reached() + 1
         if self.tag:
             pause_unless_shared(self.tag, after)
-            found = find_tag(self.tag)
-            following = max(following, found.max_id if found else 1)
+            following = max(following, next_of(self.tag))
         counter.free(following)
 
     def describe(self) -> str:
@@ -233,7 +232,8 @@ def begin_above(field: Any, reached: int) -> None:
     """Let ids of ``field`` begin above ``reached``. Raises :class:`ConfigurationError`."""
     if isinstance(field, SegmentSource):
         raise_tag_of(field, reached + 1)
-        resume_tag(field.resolved_tag)
+        if source_behind_pool().keeps_rows:  # a service resumes its own tags
+            resume_tag(field.resolved_tag)
         return
     check_above(field, field.model._meta.db_table, reached)
 
@@ -250,12 +250,12 @@ def check_above(field: Any, table: str, reached: int) -> None:
 
 
 def pause_unless_shared(tag: str, state: State) -> None:
-    """Pause ``tag``, unless another table uses it."""
+    """Pause ``tag``, unless another table uses it, or a service has it."""
     is_used = any(
         isinstance(field, SegmentSource) and field.resolved_tag == tag
         for model in state.apps.get_models()
         for field in model._meta.local_fields
     )
-    if not is_used:
+    if not is_used and source_behind_pool().keeps_rows:
         with suppress(TagUnknown):
             pause_tag(tag)

@@ -79,16 +79,35 @@ def first_id_of(field: SnowflakeSource) -> int:
 def next_after(field: GeneratedOnSave) -> int:
     """The first id of ``field`` that no process has, nor gets within :data:`GRACE`.
 
-    Raises :class:`RegistryUnavailable` if the registry can't show the end of its windows.
+    Raises :class:`RegistryUnavailable` if the registry can't show the end of its windows, and as
+    :func:`next_of`.
     """
     if isinstance(field, SegmentSource):
-        found = find_tag(field.resolved_tag)
-        return 1 if found is None else found.max_id
+        return next_of(field.resolved_tag)
     snowflakes = cast(SnowflakeSource, field)
     layout = layout_by_time(snowflakes.generator)
     entry = maps.generator_settings(snowflakes.generator)
     latest_us = max(unix_us(datetime.now(UTC)), _lent_until_us(entry)) + GRACE // MICROSECOND
     return layout.max_id_at(moment(min(latest_us, MAX_UNIX_US))) + 1
+
+
+def next_of(tag: str) -> int:
+    """The first id of ``tag`` that no process has. If a service has it, a segment of it is a gap.
+
+    Raises :class:`SegmentUnavailable` and :class:`ConfigurationError`.
+    """
+    found = find_tag(tag)
+    if found is not None:
+        return found.max_id
+    if source_behind_pool().keeps_rows:
+        return 1
+    segment = _fetch(tag)
+    if segment.delta != 1:
+        raise ConfigurationError(
+            f"Tag {tag!r} is shared by {segment.delta} databases of a service, which doesn't say "
+            "how far each is. Do this in a project whose SEGMENTS name these databases."
+        )
+    return segment.start
 
 
 def _lent_until_us(entry: GeneratorSettings) -> int:

@@ -19,6 +19,7 @@ from django_idgen.ops.doctor.skipping import (
     raise_new_tags,
     skip_of_new_tags,
 )
+from django_idgen.ops.tags.edits import generator_in_redis
 from django_idgen.process.tags import TagUnknown, find_tag
 from django_idgen.settings.config import (
     GeneratorSettings,
@@ -194,10 +195,10 @@ def _check(options: dict[str, Any]) -> None:
 
 
 def _tags(project: Project, options: dict[str, Any]) -> list[str]:
-    own = _own_tags(project)
     if options["all"]:
         # What is left out is named: see _by_hand.
-        return [tag for tag in all_tags() if not _is_pooled(own.get(tag))]
+        return [tag for tag in all_tags() if generator_in_redis(tag) is None]
+    own = _own_tags(project)
     for tag in options["tags"]:
         # Also if the source of SEGMENTS has a row of that name, whose ids may be granted already.
         if tag in own:
@@ -209,14 +210,7 @@ def _tags(project: Project, options: dict[str, Any]) -> list[str]:
 
 def _own_tags(project: Project) -> dict[str, TagGeneratorSettings]:
     """The generators that keep a tag in a source of their own, by the tag."""
-    return {
-        str(entry.backend.options.get("tag", alias)): entry
-        for alias, entry in project.settings.tag_generators.items()
-    }
-
-
-def _is_pooled(entry: TagGeneratorSettings | None) -> bool:
-    return entry is not None and entry.segments.source.load().is_pool
+    return {entry.tag: entry for entry in project.settings.tag_generators.values()}
 
 
 def _entries(project: Project, options: dict[str, Any]) -> list[GeneratorSettings]:
@@ -235,10 +229,9 @@ def _entries(project: Project, options: dict[str, Any]) -> list[GeneratorSetting
 
 def _by_hand(entry: TagGeneratorSettings) -> str:
     source = entry.segments.source
-    tag = entry.backend.options.get("tag", entry.alias)
     pooled = (
         f" Then delete what it has in the Redis of CACHES[{source.options.get('alias')!r}]: the "
-        f"keys that match 'django_idgen:pool*:{tag}'."
+        f"keys that match 'django_idgen:pool*:{entry.tag}'."
     )
     return (
         f"Generator {entry.alias!r} keeps its tag in a source of its own, and idgen_skip "

@@ -44,7 +44,7 @@ class Command(BaseCommand):
     def handle(self, *_args: Any, **options: Any) -> None:
         try:
             if options["action"] == "list":
-                source_of_tags()
+                source_of_tags()  # raises, if a service has the tags
                 for name in all_tags():
                     self.stdout.write(_shown(known_tag(name)))
             else:

@@ -88,8 +88,8 @@ def _refused(subject: str, error: IdgenError) -> CheckMessage:
     hint = "Give this project the settings that the service has."
     if not isinstance(error, ConfigurationError):
         hint = (
-            "The service has to answer, to know the access token and its right to this ('manage.py "
-            "idgen_token'), and to have the tag ('manage.py idgen_tag create' there)."
+            "See that the service answers, that its 'manage.py idgen_token list' shows the access "
+            "token with the right, and that it has the tag ('manage.py idgen_tag create')."
         )
     what = f"{sentence(error)} Processes that start can't take its ids."
     return Error(what, hint=hint, obj=subject, id="django_idgen.E032")

@@ -97,7 +97,7 @@ class StepOvertaken(IdgenError):
         super().__init__(f"Tag {tag!r} {state}: it was not changed.")
 
 
-class OfGenerator(TagsElsewhere):
+class HeldInRedis(TagsElsewhere):
     """A generator has taken ids of the tag to Redis: they would be given out all the same."""
 
     def __init__(self, tag: str, alias: str) -> None:
@@ -195,10 +195,10 @@ def plan_skip(tag: str, *, most: int, to: int | None = None, by: int | None = No
 
     ``most``: how many ids it may skip. A skip to the present next id completes one that failed
     after one of several databases.
-    Raises :class:`SkipRefused`, :class:`TagUnknown`, :class:`OfGenerator` and
+    Raises :class:`SkipRefused`, :class:`TagUnknown`, :class:`HeldInRedis` and
     :class:`SegmentUnavailable`.
     """
-    refuse_of_generator(tag)
+    _check_not_in_redis(tag)
     known = known_tag(tag)
     source = source_of_tags()
     route = source.route(tag)
@@ -330,12 +330,18 @@ def _swap_step(tag: str, alias: str, seen: int, to: int) -> None:
 # --- pausing -------------------------------------------------------------------------------
 
 
-def refuse_of_generator(tag: str) -> None:
-    """Raise :class:`OfGenerator` if a generator of the settings keeps ids of ``tag`` in Redis."""
+def generator_in_redis(tag: str) -> str | None:
+    """The alias of the generator that keeps ids of ``tag``, its own tag, in Redis; or None."""
     for alias, entry in maps.current_settings().tag_generators.items():
-        is_pooled = entry.segments.source.load().is_pool
-        if is_pooled and entry.backend.options.get("tag", alias) == tag:
-            raise OfGenerator(tag, alias)
+        if entry.tag == tag and entry.segments.source.load().is_pool:
+            return alias
+    return None
+
+
+def _check_not_in_redis(tag: str) -> None:
+    alias = generator_in_redis(tag)
+    if alias is not None:
+        raise HeldInRedis(tag, alias)
 
 
 def pause_tag(tag: str) -> Tag:
@@ -343,11 +349,11 @@ def pause_tag(tag: str) -> Tag:
 
     Processes use up what they hold. The ids in the pool are thrown away: a gap.
 
-    Raises :class:`.TagUnknown`, :class:`.TagsElsewhere`, :class:`PoolStillOpen`, and
-    :class:`SegmentUnavailable` if one of the tag's databases does not answer. Then the tag may
-    be paused in the others.
+    Raises :class:`.TagUnknown`, :class:`.TagsElsewhere` (also :class:`HeldInRedis`),
+    :class:`PoolStillOpen`, and :class:`SegmentUnavailable` if one of the tag's databases does not
+    answer. Then the tag may be paused in the others.
     """
-    refuse_of_generator(tag)
+    _check_not_in_redis(tag)
     known = known_tag(tag)
     source = source_of_tags()
     for alias in source.route(tag):

@@ -8,8 +8,12 @@ from itertools import takewhile
 
 import pytest
 
+from django_idgen import segments
+from django_idgen.ops.tags.edits import raise_tag
 from tests.contrib.adopt.conftest import MakeProject
 from tests.contrib.adopt.projects import DEPLOY, MIGRATE, QUIET, Inserter, Project, adopt, manage
+from tests.places import make_tables
+from tests.remote.service import SECRET, service
 from tests.tiers import long
 
 SHOP = """
@@ -139,6 +143,35 @@ def test_where_the_counter_cant_be_held(project: Project) -> None:
     following, *there = map(int, project.deploy(f"{CREATE}\n{IDS}")[0].split())
     assert following > max(ours)
     assert {1, 2, 3, 4, 5, following, *ours, *map(int, found)} <= set(there)
+
+
+@pytest.mark.parametrize("way", [(), *long(("--at-once",))])
+def test_there_and_back_at_a_client_of_a_service(
+    postgres: str, make_project: MakeProject, way: tuple[str, ...]
+) -> None:
+    """The service has the tag: the ids begin above the rows, and the counter above its ids."""
+    make_tables(postgres)
+    tags = {"SOURCE": {"OPTIONS": {"database": postgres}}, "OPTIONS": {"timeout": 20}}
+    with service({"REST": {"make_tags": True}, "SEGMENTS": tags}) as url:
+        options = {"base_urls": url, "token": SECRET}
+        source = {"BACKEND": "django_idgen.sources.http.HttpSource", "OPTIONS": options}
+        project = make_project("postgres", idgen={"SEGMENTS": {"SOURCE": source}})
+        raise_tag("shop.order", 1_000_000)
+        project.edit(project.begin(BIG, FILL, adopt(*way))[-1])
+        (said,) = project.deploy(CREATE)
+        assert int(said) > 1_000_000
+        back = ("--back", *way)
+        stages = [adopt(), DEPLOY, adopt(*back)] if not way else [adopt(*back)]
+        project.edit(project.run(*stages)[-1])
+        taken = segments["shop.order"].next_ids(200_000)  # elsewhere: no row here has them
+        project.deploy()
+        if not way:
+            taken = segments["shop.order"].next_ids(200_000)
+            project.run(adopt(*back), DEPLOY)
+        (following,) = project.run(CREATE)
+        assert int(following) > taken[-1]
+        known = project.run(IDS)[0].split()
+        assert len(set(known)) == len(known) == 7
 
 
 @on_any

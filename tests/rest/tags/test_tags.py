@@ -17,6 +17,7 @@ from django_idgen import segments
 from django_idgen.models import LeafAlloc
 from django_idgen.process import maps
 from django_idgen.rest.tags import TagsView
+from django_idgen.sources.memory import MemorySource
 from django_idgen.testing.contracts.lenders import at_once
 from tests.places import STEP, idgen_on, place
 from tests.rest.tags.people import ADD, CHANGE, LEASES, RELEASE, VIEW, Person, clerk, client_of
@@ -389,6 +390,15 @@ def test_a_method_that_names_no_permission_is_closed() -> None:
         force_authenticate(request, user=Person(VIEW, ADD, CHANGE))
         view = OwnView.as_view({"get": "retrieve"})
         assert view(request, tag="t").status_code == status
+
+
+def test_a_client_of_a_service_says_that_the_tags_are_there(
+    client: APIClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not that the tag is unknown, and could be made here."""
+    monkeypatch.setattr(segments.allocator(), "source", MemorySource())
+    for answer in (client.get(f"{TAGS}orders"), client.post(f"{TAGS}orders/pause", {})):
+        assert (answer.status_code, answer.json()["code"]) == (409, "tags_elsewhere")
 
 
 def test_no_subclass_removes_a_tag() -> None:
