@@ -336,8 +336,9 @@ def test_tags_that_are_kept_elsewhere_are_left_alone() -> None:
             tag_edits.make_tag("t", step=5)
         with pytest.raises(tag_rows.TagsElsewhere, match="Change them there"):
             tag_edits.pause_tag("t")
-        with pytest.raises(CommandError, match="MemorySource"):
-            call_command("idgen_tag", "list")
+        for words in (("idgen_tag", "list"), ("idgen_skip", "t", "--by", "5")):
+            with pytest.raises(CommandError, match="MemorySource"):
+                call_command(*words)
     finally:
         allocator.source = before
 

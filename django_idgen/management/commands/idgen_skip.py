@@ -20,7 +20,7 @@ from django_idgen.ops.doctor.skipping import (
     skip_of_new_tags,
 )
 from django_idgen.ops.tags.edits import generator_in_redis
-from django_idgen.process.tags import TagUnknown, find_tag
+from django_idgen.process.tags import known_tag
 from django_idgen.settings.config import (
     GeneratorSettings,
     SettingsError,
@@ -203,8 +203,7 @@ def _tags(project: Project, options: dict[str, Any]) -> list[str]:
         # Also if the source of SEGMENTS has a row of that name, whose ids may be granted already.
         if tag in own:
             raise CommandError(_by_hand(own[tag]))
-        if find_tag(tag) is None:
-            raise TagUnknown(tag)
+        known_tag(tag)  # raises, if it is not there
     return list(options["tags"])
 
 
