@@ -7,6 +7,7 @@ must make no second token: see :class:`NewTokenForm` and :meth:`AccessTokenAdmin
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -15,7 +16,7 @@ from django.contrib import admin, messages
 from django.contrib.admin.options import IS_POPUP_VAR
 from django.contrib.admin.widgets import AdminTextareaWidget
 from django.core.exceptions import PermissionDenied, ValidationError
-from django.db import models
+from django.db import DatabaseError, models, transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.urls import NoReverseMatch, reverse
@@ -266,8 +267,11 @@ def _curl(request: HttpRequest, token: AccessToken, secret: str) -> str:
 def _example(token: AccessToken, right: str) -> str:
     """A tag or a generator that ``token`` names."""
     pattern = next(iter(getattr(token, right).splitlines()), "*")
-    tags = LeafAlloc.objects.using(database_of(LeafAlloc)).values_list("pk", flat=True)
-    known = tags[:100] if right == "tags" else ["default"]
+    alias, known = database_of(LeafAlloc), ["default"]
+    if right == "tags":
+        known = []
+        with suppress(DatabaseError), transaction.atomic(alias):  # not that of the tokens, maybe
+            known += LeafAlloc.objects.using(alias).values_list("pk", flat=True)[:100]
     return next((name for name in known if fits(pattern, name)), pattern.replace("*", "orders"))
 
 

@@ -144,6 +144,13 @@ class Source(ABC):
         """Whether no id of ``tag`` has been given out; False where that is unknown."""
         return False
 
+    def next_free_id(self, tag: str) -> int:
+        """An id of ``tag`` above all that were granted. By default a segment becomes a gap.
+
+        Raises as :meth:`fetch`, and :class:`ConfigurationError` where it can't be known.
+        """
+        return self.fetch(tag).start
+
     def is_paused(self, tag: str) -> bool:
         """Whether :meth:`fetch` would refuse ``tag`` as paused."""
         return False

@@ -6,7 +6,7 @@ several databases (Flickr's ticket servers), Redis (``INCRBY`` in blocks), a fil
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -103,6 +103,9 @@ class _Below(Source):
     def give_back(self, tag: str, ranges: Sequence[range]) -> None:
         below = [range(r.start - self._base, r.stop - self._base, r.step) for r in ranges]
         self._source.give_back(self._tag(tag), below)
+
+    def probes(self) -> Mapping[str, Callable[[], None]]:
+        return self._source.probes()
 
     def abandon(self) -> None:
         self._source.abandon()

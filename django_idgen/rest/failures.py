@@ -40,7 +40,7 @@ from ..core.errors import (
     TagPaused,
     TimeExhausted,
 )
-from ..ops.tags.edits import TagExists, Unstorable
+from ..ops.tags.edits import HeldInRedis, TagExists, Unstorable
 from ..process.tags import TagsElsewhere
 from .clients import TooManyLeases
 
@@ -169,6 +169,7 @@ _ANSWERS_TO_CALLERS: tuple[tuple[type[IdgenError], int, str, str | None], ...] =
     (Unstorable, 400, "unstorable", "description"),
     (TagExists, 409, "exists", None),
     (TagsElsewhere, 409, "tags_elsewhere", None),
+    (HeldInRedis, 409, "tags_elsewhere", None),
 )
 """Errors of the request itself: status, code and field. Their own texts are the answers."""
 

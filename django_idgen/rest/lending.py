@@ -52,7 +52,7 @@ from ..core.segment_generator import SegmentAllocator
 from ..core.source import Source
 from ..ops.tags.change_log import record
 from ..process.maps import current_settings, registries, segments
-from ..process.tags import find_tag, source_behind_pool
+from ..process.tags import TagsElsewhere, find_tag, next_free_id, source_behind_pool
 from ..signals import lease_acquired, log_event
 from .authentication import CallerThrottle, ids_throttles
 from .base import IdgenView
@@ -255,7 +255,10 @@ class SegmentView(LendingView):
         check_known(tag)
         installation = installation_of_source(segments.allocator().source, tag)
         most = current_settings().rest.max_segment
-        return Response({"tag": tag, "installation": installation, "max_segment": most})
+        shown = {"tag": tag, "installation": installation, "max_segment": most}
+        with suppress(SegmentUnavailable, TagsElsewhere):  # a pool lends without the tag's row
+            shown["max_id"] = str(next_free_id(tag))
+        return Response(shown)
 
     def take(self, request: Request, tag: str, **_kwargs: str) -> Response:  # noqa: ARG002
         """Take a segment above ``floor``, of ``times`` steps and ``at_least`` so many ids."""

@@ -97,6 +97,16 @@ class HttpSource(Source):
     def check_access(self, tag: str) -> None:
         self._asked(check_tag(tag))
 
+    def next_free_id(self, tag: str) -> int:
+        """See :meth:`Source.next_free_id`. A segment may come from the service's pool, below it."""
+        try:
+            return number_of(self._asked(check_tag(tag)), "max_id", least=1, most=MAX_ID + 1)
+        except ValueError as error:
+            raise ConfigurationError(
+                f"The service does not say which ids of tag {tag!r} it has granted: {error}. It "
+                "may have the tag from another service, or be older than this project."
+            ) from error
+
     def probes(self) -> Mapping[str, Callable[[], None]]:
         """By service, a function that raises unless it answers. One service is enough."""
         return self._link.probes(unavailable=SegmentUnavailable)

@@ -12,6 +12,7 @@ from django.contrib.messages import get_messages
 from django.core.management import call_command
 from django.db import connections
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from django_idgen import segments
 from django_idgen.core.errors import TagPaused
@@ -199,6 +200,9 @@ def test_tags_are_shown_where_the_setting_has_them(admin_client: Client) -> None
         again = admin_client.post(f"{TAGS}add/", {"biz_tag": "t", **new})
         assert "with this Tag already exists" in again.content.decode()
         assert segments["t"].next_id() == 5001
+        with CaptureQueriesContext(connections["postgres"]) as asked:
+            admin_client.get("/admin/auth/user/")
+        assert not asked.captured_queries  # the sidebar of other pages can do without it
         text = page(admin_client)
         assert ">5011<" in text
         assert "2 segment tags" in text

@@ -335,10 +335,11 @@ def test_a_generator_without_a_lease_counts_as_tags_do(
         _runs_out(own, found, ahead)
 
 
-def test_the_source_of_a_generators_own_tag_is_asked(own: PostgresServer) -> None:
+@pytest.mark.parametrize("kind", [TagGenerator, SerialGenerator])
+def test_the_source_of_a_generators_own_tag_is_asked(own: PostgresServer, kind: type) -> None:
     """Its database, though all other ids come from elsewhere; not before an id was taken."""
     source = {"BACKEND": TagGenerator.default_source, "OPTIONS": {"database": "own"}}
-    tickets = {"BACKEND": f"{TagGenerator.__module__}.TagGenerator", "SOURCE": source}
+    tickets = {"BACKEND": f"{kind.__module__}.{kind.__name__}", "SOURCE": source}
     with override_settings(IDGEN={"GENERATORS": {"tickets": tickets}, "SEGMENTS": MEMORY}):
         assert [part.name for part in now().parts] == ["segments"]
         generators["tickets"].next_id()

@@ -31,9 +31,8 @@ from django_idgen.core.segment import MAX_ID
 from django_idgen.core.segment_generator import SegmentAllocator, SegmentGenerator
 from django_idgen.core.tag_generator import TagGenerator
 from django_idgen.models import LeafAlloc
-from django_idgen.ops.tags.edits import pause_tag, skip_tag
+from django_idgen.ops.tags.edits import HeldInRedis, pause_tag, skip_tag
 from django_idgen.process import maps
-from django_idgen.process.tags import TagsElsewhere
 from django_idgen.settings.config import SettingsError
 from django_idgen.sources.memory import MemorySource
 from django_idgen.testing import FixedIds
@@ -41,7 +40,7 @@ from django_idgen.testing.contracts.lenders import at_once
 from tests import warm
 from tests.app.models import Invoice
 from tests.contrib.sharding.conftest import _shards, shards, unhurried
-from tests.places import make_tables
+from tests.places import make_tables, sqlite
 from tests.redis_servers import RedisFarm, RedisServer, cache_alias
 from tests.segment_tools import in_child
 
@@ -384,7 +383,7 @@ def test_ids_in_redis_are_not_paused_and_not_skipped(postgres: str, own_redis: R
             partial(skip_tag, "orders", most=MAX_ID, by=5),
             partial(pause_tag, "orders"),
         ):
-            with pytest.raises(TagsElsewhere, match="idgen_skip orders' says what to do"):
+            with pytest.raises(HeldInRedis, match="idgen_skip orders' says what to do"):
                 change()
         row = LeafAlloc.objects.using(postgres).get(pk="orders")
         assert (row.paused, row.max_id) == (False, 1001)
@@ -394,6 +393,28 @@ def test_ids_in_redis_are_not_paused_and_not_skipped(postgres: str, own_redis: R
             call_command("idgen_skip", all=True, by=5, yes=True, stdout=StringIO())
         assert LeafAlloc.objects.using(postgres).get(pk="orders").max_id == 1001
         assert LeafAlloc.objects.using(postgres).get(pk="others").max_id > 1005
+        maps.reset()
+
+
+def test_a_tag_of_the_same_name_in_another_database_is_another_one(
+    postgres: str, own_redis: RedisServer, tmp_path: Path
+) -> None:
+    """It is paused and skipped like any, also by ``--all``; the generator's is named."""
+    make_tables(postgres)
+    with (
+        sqlite(tmp_path) as alias,
+        cache_alias("own", own_redis.url),
+        override_settings(IDGEN={"GENERATORS": {"orders": incr(postgres, block=1000)}}),
+    ):
+        make_tables(alias)
+        generators["orders"].next_id()
+        segments["orders"].next_id()
+        rows = LeafAlloc.objects.using(alias).filter(pk="orders")
+        with pytest.raises(CommandError, match="'orders' were NOT skipped"):
+            call_command("idgen_skip", all=True, by=50_000, yes=True, stdout=StringIO())
+        assert rows.get().max_id > 50_000
+        pause_tag("orders")
+        assert rows.get().paused
         maps.reset()
 
 

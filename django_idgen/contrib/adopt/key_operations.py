@@ -157,12 +157,16 @@ class ReturnKey(_KeyOperation):
             grant = grant_of(field, self.margin_above(reached), above=reached)
             counter.fence(grant.stop - 1, first=grant.start)
             return
-        if not counter.exists():
-            AlterField.database_forwards(self, app_label, editor, before, after)
+        following = 1
         if reached:
             if isinstance(field, SegmentSource):
                 pause_unless_shared(field.resolved_tag, after)
-            counter.free(max(counter.largest() + 1, next_after(field)))
+            # First, so that what can't work fails before the column counts.
+            following = next_after(field)
+        if not counter.exists():
+            AlterField.database_forwards(self, app_label, editor, before, after)
+        if reached:
+            counter.free(max(counter.largest() + 1, following))
 
     def backwards(self, app_label: str, editor: Editor, before: State, after: State) -> None:
         field = self.field_in(after, app_label).clone()

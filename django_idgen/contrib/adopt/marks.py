@@ -17,7 +17,7 @@ from ...fields.operations import Rows, Take
 from ...ops.tags.edits import TagExists, clear_tag, make_tag, skip_tag
 from ...process import maps
 from ...process.maps import registries
-from ...process.tags import TagsElsewhere, find_tag, source_behind_pool
+from ...process.tags import TagsElsewhere, find_tag, next_free_id, source_behind_pool
 from ...settings.config import GeneratorSettings
 
 GRACE = timedelta(days=30)
@@ -39,7 +39,8 @@ def raise_tag_of(field: SegmentSource, first: int) -> None:
         if _fetch(tag).start < first:
             raise ConfigurationError(
                 f"{error} In that service, skip tag {tag!r} to {first} plus the number of rows "
-                "inserted since. Then run this again."
+                "inserted since, or by 1 if it is past that: its pool has lower ids, which a skip "
+                "throws away. Then run this again."
             ) from error
 
 
@@ -59,13 +60,19 @@ def raise_tag(tag: str, first: int, *, step: int = 0, description: str = "") -> 
             f"Tag {tag!r} can't be made: the database confuses it with another tag, whose name "
             f"may differ in capitals only. Use a different name."
         )
+    # Also before the skip: a row that is raised looks finished to the next run.
+    _empty_pool(tag, first)
     if min(row.max_id for row in found.rows.values()) < first:
         skip_tag(tag, most=MAX_ID, to=max(first, found.max_id))
-        if clear_tag(tag).pool is False:
-            raise ConfigurationError(
-                f"Tag {tag!r} now begins at {first}, but its pool in Redis has lower ids, and "
-                f"Redis does not answer. Run this again when it does."
-            )
+        _empty_pool(tag, first)
+
+
+def _empty_pool(tag: str, first: int) -> None:
+    if clear_tag(tag).pool is False:
+        raise ConfigurationError(
+            f"Tag {tag!r} has to begin at {first}, but its pool in Redis may have lower ids, and "
+            f"Redis does not answer. Run this again when it does."
+        )
 
 
 def first_id_of(field: SnowflakeSource) -> int:
@@ -92,22 +99,12 @@ def next_after(field: GeneratedOnSave) -> int:
 
 
 def next_of(tag: str) -> int:
-    """The first id of ``tag`` that no process has. If a service has it, a segment of it is a gap.
+    """The first id of ``tag`` that no process has, wherever the tag is.
 
     Raises :class:`SegmentUnavailable` and :class:`ConfigurationError`.
     """
-    found = find_tag(tag)
-    if found is not None:
-        return found.max_id
-    if source_behind_pool().keeps_rows:
-        return 1
-    segment = _fetch(tag)
-    if segment.delta != 1:
-        raise ConfigurationError(
-            f"Tag {tag!r} is shared by {segment.delta} databases of a service, which doesn't say "
-            "how far each is. Do this in a project whose SEGMENTS name these databases."
-        )
-    return segment.start
+    source = source_behind_pool()
+    return next_free_id(tag) if source.keeps_rows else int(source.next_free_id(tag))
 
 
 def _lent_until_us(entry: GeneratorSettings) -> int:

@@ -34,11 +34,11 @@ from ...models import Installation, LeafAlloc
 from ...process import maps
 from ...process.tags import (
     Tag,
-    TagsElsewhere,
     find_tag,
     half_migrated,
     is_fetched_from,
     known_tag,
+    source_behind_pool,
     source_in_use,
     source_of_tags,
 )
@@ -97,15 +97,14 @@ class StepOvertaken(IdgenError):
         super().__init__(f"Tag {tag!r} {state}: it was not changed.")
 
 
-class HeldInRedis(TagsElsewhere):
+class HeldInRedis(IdgenError):
     """A generator has taken ids of the tag to Redis: they would be given out all the same."""
 
     def __init__(self, tag: str, alias: str) -> None:
         self.tag = tag
-        IdgenError.__init__(
-            self,
+        super().__init__(
             f"Ids of tag {tag!r} are in Redis, where generator {alias!r} takes them from: it would "
-            f"give them out all the same. 'manage.py idgen_skip {tag}' says what to do by hand.",
+            f"give them out all the same. 'manage.py idgen_skip {tag}' says what to do by hand."
         )
 
 
@@ -331,10 +330,16 @@ def _swap_step(tag: str, alias: str, seen: int, to: int) -> None:
 
 
 def generator_in_redis(tag: str) -> str | None:
-    """The alias of the generator that keeps ids of ``tag``, its own tag, in Redis; or None."""
+    """The alias of the generator that takes ids of ``tag`` to Redis; or None.
+
+    A generator that has a tag of that name in another database does not count.
+    """
     for alias, entry in maps.current_settings().tag_generators.items():
         if entry.tag == tag and entry.segments.source.load().is_pool:
-            return alias
+            generator: Any = maps.generators[alias]
+            theirs = generator.source.behind
+            if set(theirs.route(tag)) & set(source_behind_pool().route(tag)):
+                return alias
     return None
 
 
@@ -349,7 +354,7 @@ def pause_tag(tag: str) -> Tag:
 
     Processes use up what they hold. The ids in the pool are thrown away: a gap.
 
-    Raises :class:`.TagUnknown`, :class:`.TagsElsewhere` (also :class:`HeldInRedis`),
+    Raises :class:`.TagUnknown`, :class:`.TagsElsewhere`, :class:`HeldInRedis`,
     :class:`PoolStillOpen`, and :class:`SegmentUnavailable` if one of the tag's databases does not
     answer. Then the tag may be paused in the others.
     """

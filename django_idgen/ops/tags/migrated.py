@@ -64,8 +64,8 @@ def _keep_other_apps(plan: Plan) -> None:
         raise CommandError(
             f"Nothing was done. This would also undo migrations of {', '.join(others)}, which "
             f"depend on those of django_idgen, and drop tables of these apps with all rows. To "
-            f"keep the rows, follow 'Remove django_idgen' in the how-tos. To drop them, migrate "
-            f"these apps back first ('manage.py migrate {others[0]} zero')."
+            f"keep the rows, follow 'Remove django_idgen' in the documentation. To drop them, "
+            f"migrate these apps back first ('manage.py migrate {others[0]} zero')."
         )
 
 

@@ -7,13 +7,18 @@ from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 
 import pytest
+from django.db import connections
 
 from django_idgen import segments
+from django_idgen.contrib.adopt import marks
 from django_idgen.ops.tags.edits import raise_tag
 from tests.contrib.adopt.conftest import MakeProject
 from tests.contrib.adopt.projects import DEPLOY, MIGRATE, QUIET, Inserter, Project, adopt, manage
+from tests.places import idgen_on as idgen_on_database
 from tests.places import make_tables
 from tests.remote.service import SECRET, service
+from tests.sources.pool.test_project import idgen_on
+from tests.sources.pool.test_project import project as pooled
 from tests.tiers import long
 
 SHOP = """
@@ -147,12 +152,14 @@ def test_where_the_counter_cant_be_held(project: Project) -> None:
 
 @pytest.mark.parametrize("way", [(), *long(("--at-once",))])
 def test_there_and_back_at_a_client_of_a_service(
-    postgres: str, make_project: MakeProject, way: tuple[str, ...]
+    postgres: str, redis: str, make_project: MakeProject, way: tuple[str, ...]
 ) -> None:
-    """The service has the tag: the ids begin above the rows, and the counter above its ids."""
+    """The service has the tag: the ids begin above the rows, and the counter above its ids.
+
+    Also above those of them that are higher than what its pool grants next.
+    """
     make_tables(postgres)
-    tags = {"SOURCE": {"OPTIONS": {"database": postgres}}, "OPTIONS": {"timeout": 20}}
-    with service({"REST": {"make_tags": True}, "SEGMENTS": tags}) as url:
+    with service({"REST": {"make_tags": True}, **idgen_on(redis, postgres)}) as url:
         options = {"base_urls": url, "token": SECRET}
         source = {"BACKEND": "django_idgen.sources.http.HttpSource", "OPTIONS": options}
         project = make_project("postgres", idgen={"SEGMENTS": {"SOURCE": source}})
@@ -163,15 +170,55 @@ def test_there_and_back_at_a_client_of_a_service(
         back = ("--back", *way)
         stages = [adopt(), DEPLOY, adopt(*back)] if not way else [adopt(*back)]
         project.edit(project.run(*stages)[-1])
+        pool = segments.allocator().source
+        low = pool.fetch("shop.order").ids()
         taken = segments["shop.order"].next_ids(200_000)  # elsewhere: no row here has them
+        pool.give_back("shop.order", [low])
         project.deploy()
         if not way:
+            low = pool.fetch("shop.order").ids()
             taken = segments["shop.order"].next_ids(200_000)
+            pool.give_back("shop.order", [low])
             project.run(adopt(*back), DEPLOY)
         (following,) = project.run(CREATE)
         assert int(following) > taken[-1]
         known = project.run(IDS)[0].split()
         assert len(set(known)) == len(known) == 7
+
+
+def test_a_pool_has_nothing_below_the_first_id(postgres: str, redis: str) -> None:
+    """Also if the tag is past it: the database's counter may give these ids yet."""
+    make_tables(postgres)
+    with pooled(redis, postgres) as pool:
+        low = pool.fetch("shop.order").ids()
+        segments["shop.order"].next_ids(100_000)
+        pool.give_back("shop.order", [low])
+        marks.raise_tag("shop.order", 50_000)
+        assert pool.fetch("shop.order").start > 100_000
+
+
+@pytest.mark.long
+def test_a_way_back_without_its_service_changes_nothing(
+    mariadb: str, make_project: MakeProject
+) -> None:
+    """MariaDB rolls no column back: it would count from below the ids that the service gave."""
+    make_tables(mariadb)
+    with service({"REST": {"make_tags": True}, **idgen_on_database(mariadb)}) as url:
+        options = {"base_urls": url, "token": SECRET}
+        source = {"BACKEND": "django_idgen.sources.http.HttpSource", "OPTIONS": options}
+        project = make_project("mariadb", idgen={"SEGMENTS": {"SOURCE": source}})
+        raise_tag("shop.order", 1_000_000)
+        project.edit(project.begin(BIG, FILL, adopt("--at-once"))[-1])
+        project.deploy(CREATE)
+        project.edit(project.run(adopt("--back", "--at-once"))[-1])
+    project.run(manage("migrate", code=1))
+    with connections["mariadb"].cursor() as cursor:
+        cursor.execute(
+            "SELECT extra FROM information_schema.columns WHERE table_schema = %s "
+            "AND table_name = 'shop_order' AND column_name = 'id'",
+            [project.name],
+        )
+        assert cursor.fetchone() == ("",)
 
 
 @on_any

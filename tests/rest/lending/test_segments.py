@@ -115,6 +115,7 @@ def test_a_segment_is_what_the_source_gives(api: Api) -> None:
         "tag": "t",
         "installation": installation,
         "max_segment": 1_000_000,
+        "max_id": "21",
     }
 
 

@@ -16,7 +16,7 @@ from django.contrib.sessions.models import Session
 from django.core import serializers
 from django.core.exceptions import ValidationError
 from django.core.management import call_command
-from django.test import Client
+from django.test import Client, override_settings
 from django.urls import include, path
 from django.utils import timezone
 
@@ -24,6 +24,7 @@ from django_idgen.models import AccessToken, LeafAlloc
 from django_idgen.rest.tokens import find_token, make_token, revoke_tokens
 from tests import servers
 from tests.admin.people import staff
+from tests.server_tools import unreachable
 
 pytestmark = pytest.mark.django_db
 
@@ -131,6 +132,19 @@ def test_a_new_token_comes_with_a_curl_that_uses_it(
     page = unescape(admin_client.post(ADD, {**nothing, **NEVER, **rights}).text)
     secret = SECRET.findall(page)[0]
     assert f"curl {command.format(secret, 'http://testserver/idgen/')}" in page
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "postgres"])
+def test_a_new_secret_is_shown_though_the_database_of_the_tags_is_down(
+    admin_client: Client,
+) -> None:
+    """The tags are only asked for an example."""
+    servers.require("postgres")
+    tags = {"SOURCE": {"OPTIONS": {"database": "postgres"}}}
+    with unreachable("postgres"), override_settings(IDGEN={"SEGMENTS": tags}):
+        assert SECRET.search(admin_client.post(ADD, {**FORM, **NEVER}).text)
+        old = AccessToken.objects.get()
+        assert SECRET.search(act(admin_client, "replace", old).text)
     LeafAlloc.objects.all().delete()
 
 
