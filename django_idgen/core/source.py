@@ -185,9 +185,9 @@ class Source(ABC):
         """Fetch ids of ``tag`` until the pool has ``ids_wanted``; how many were added."""
         return 0
 
-    def clear(self, tags: Iterable[str], *, keep_highest: bool = False) -> None:
+    def clear(self, tags: Iterable[str], *, keep_highest: bool = False, least: int = 0) -> None:
         """Throw away the pool's ids of ``tags``: a gap.
 
-        Ids that were fetched before can't get in. ``keep_highest``: later fetches are above all
-        ids that were ever in it.
+        Ids that were fetched before can't get in if the tag is paused, or if they are below
+        ``least``. ``keep_highest``: later fetches are above all ids that were ever in it.
         """

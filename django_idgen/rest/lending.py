@@ -52,7 +52,7 @@ from ..core.segment_generator import SegmentAllocator
 from ..core.source import Source
 from ..ops.tags.change_log import record
 from ..process.maps import current_settings, registries, segments
-from ..process.tags import TagsElsewhere, find_tag, next_free_id, source_behind_pool
+from ..process.tags import find_tag, next_free_id, source_behind_pool
 from ..signals import lease_acquired, log_event
 from .authentication import CallerThrottle, ids_throttles
 from .base import IdgenView
@@ -250,13 +250,16 @@ class SegmentView(LendingView):
         if "tag" in self.kwargs:  # drf-spectacular makes a schema without one
             self.caller.check_segments_of(self.kwargs["tag"])
 
-    def terms(self, request: Request, tag: str, **_kwargs: str) -> Response:  # noqa: ARG002
-        """Show which installation a segment would come from, without taking one."""
+    def terms(self, request: Request, tag: str, **_kwargs: str) -> Response:
+        """Show which installation a segment would come from, without taking one.
+
+        With ``?max_id=1`` also the tag's next free id, which lies above all that is in a pool.
+        """
         check_known(tag)
         installation = installation_of_source(segments.allocator().source, tag)
         most = current_settings().rest.max_segment
         shown = {"tag": tag, "installation": installation, "max_segment": most}
-        with suppress(SegmentUnavailable, TagsElsewhere):  # a pool lends without the tag's row
+        if "max_id" in request.query_params:
             shown["max_id"] = str(next_free_id(tag))
         return Response(shown)
 

@@ -100,11 +100,12 @@ class HttpSource(Source):
     def next_free_id(self, tag: str) -> int:
         """See :meth:`Source.next_free_id`. A segment may come from the service's pool, below it."""
         try:
-            return number_of(self._asked(check_tag(tag)), "max_id", least=1, most=MAX_ID + 1)
+            answer = self._asked(check_tag(tag), query="?max_id=1")
+            return number_of(answer, "max_id", least=1, most=MAX_ID + 1)
         except ValueError as error:
             raise ConfigurationError(
-                f"The service does not say which ids of tag {tag!r} it has granted: {error}. It "
-                "may have the tag from another service, or be older than this project."
+                f"The service does not say how far tag {tag!r} is: {error}. It may be older than "
+                "this project. Update it."
             ) from error
 
     def probes(self) -> Mapping[str, Callable[[], None]]:
@@ -123,14 +124,18 @@ class HttpSource(Source):
 
     # --------------------------------------------------------------------------------
 
-    def _ask(self, tag: str, body: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
+    def _ask(
+        self, tag: str, body: Mapping[str, Any] | None = None, query: str = ""
+    ) -> Mapping[str, Any]:
         return self._link.ask(
-            path_of(tag), body, of=_words_for(tag), unavailable=SegmentUnavailable
+            path_of(tag) + query, body, of=_words_for(tag), unavailable=SegmentUnavailable
         ).body
 
-    def _asked(self, tag: str, body: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
+    def _asked(
+        self, tag: str, body: Mapping[str, Any] | None = None, query: str = ""
+    ) -> Mapping[str, Any]:
         try:
-            return self._ask(tag, body)
+            return self._ask(tag, body, query)
         except Refused as error:
             raise self._refusal(tag, error) from error
 

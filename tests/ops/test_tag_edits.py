@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import partial
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from django.db.models import Q
 from django.test import override_settings
 
 from django_idgen import segments
+from django_idgen.contrib.adopt import marks
 from django_idgen.core.errors import ConfigurationError, InvalidTag, SegmentUnavailable
 from django_idgen.models import Installation, LeafAlloc
 from django_idgen.ops.tags import edits as tag_edits
@@ -148,6 +150,29 @@ def test_what_failed_half_way_can_be_completed(
         assert min(taken("t", 50)) >= 1000
         with pytest.raises(tag_edits.SkipRefused):
             tag_edits.skip_tag("t", most=MOST, to=1000)
+
+
+@pytest.mark.parametrize("ahead", [1000, 1100])
+def test_the_command_completes_what_failed_half_way(shards: list[str], ahead: int) -> None:
+    """Also if the database that was reached has gone on since."""
+    two = shards[:2]
+    with source_of(databases=two):
+        tag_edits.make_tag("t", step=4)
+        LeafAlloc.objects.using(two[0]).update(max_id=ahead)
+        for said in (f"{ahead} -> {ahead}", f"stays at {ahead}"):
+            out = StringIO()
+            call_command("idgen_skip", "t", to=1000, yes=True, stdout=out)
+            assert said in out.getvalue()
+            assert [row.max_id for row in rows("t", two)] == [ahead, ahead]
+
+
+def test_an_adopted_tag_is_raised_where_it_has_no_row_yet(shards: list[str]) -> None:
+    """It was used in one of its databases only, and would begin below the rows in the other."""
+    two = shards[:2]
+    with source_of(databases=two):
+        segments.allocator().source.fetch("t", floor=5000)
+        marks.raise_tag("t", 3000)
+        assert min(row.max_id for row in rows("t", two)) >= 3000
 
 
 def _failing_at(alias: str) -> Any:

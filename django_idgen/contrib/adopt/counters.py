@@ -113,8 +113,25 @@ class _PostgresCounter(Counter):
         )
 
     def _sequence(self) -> str | None:
-        row = self._row("SELECT pg_get_serial_sequence(%s, %s)", [self._q(self.table), self.column])
-        return None if row is None or row[0] is None else str(row[0])
+        table = self._q(self.table)
+        row = self._row("SELECT pg_get_serial_sequence(%s, %s)", [table, self.column])
+        if row is not None and row[0] is not None:
+            return str(row[0])
+        self._check_no_other_sequence(table)
+        return None
+
+    def _check_no_other_sequence(self, table: str) -> None:
+        row = self._row(
+            "SELECT pg_get_expr(adbin, adrelid) FROM pg_attrdef JOIN pg_attribute "
+            "ON attrelid = adrelid AND attnum = adnum "
+            "WHERE adrelid = %s::regclass AND attname = %s",
+            [table, self.column],
+        )
+        if row is not None and "nextval(" in row[0]:
+            raise ConfigurationError(
+                f"Column {self.column!r} of table {table} is filled by a sequence that it does not "
+                f"own: {row[0]}. Run ALTER SEQUENCE … OWNED BY {table}.{self.column} first."
+            )
 
 
 class _MySQLCounter(Counter):

@@ -20,13 +20,14 @@ from django.db.migrations.state import ProjectState as State
 
 from ...core.errors import ConfigurationError, one_line
 from ...core.segment import MAX_ID
+from ...db.sqlite import is_test_database
 from ...fields import SegmentSource, SnowflakeSource
 from ...fields.base import GeneratedOnSave
 from ...fields.operations import TableOperation, stop_writers
 from ...ops.tags.edits import pause_tag, resume_tag
 from ...process.tags import TagUnknown, source_behind_pool
 from .counters import Counter, counter_of
-from .marks import first_id_of, grant_of, next_after, next_of, raise_tag_of
+from .marks import first_id_of, grant_of, next_after, next_of, raise_tag_of, were_issued
 from .tables import key_table, put_keys_back
 
 LEAST_MARGIN = 100_000
@@ -152,20 +153,25 @@ class ReturnKey(_KeyOperation):
             raise ConfigurationError(f"{field} is not a field of django_idgen.")
         counter = counter_of(editor.connection, field)
         reached = lock_and_look(counter)
-        if reached and isinstance(field, SegmentSource) and counter.fenceable and not self.at_once:
+        # An empty table may have had rows; not that of a new test database.
+        is_new = not reached and (
+            is_test_database(editor.connection.alias) or not were_issued(field)
+        )
+        can_fence = counter.fenceable and not self.at_once
+        if not is_new and isinstance(field, SegmentSource) and can_fence:
             # The column takes values from both the tag and the counter.
             grant = grant_of(field, self.margin_above(reached), above=reached)
             counter.fence(grant.stop - 1, first=grant.start)
             return
         following = 1
-        if reached:
+        if not is_new:
             if isinstance(field, SegmentSource):
                 pause_unless_shared(field.resolved_tag, after)
             # First, so that what can't work fails before the column counts.
             following = next_after(field)
         if not counter.exists():
             AlterField.database_forwards(self, app_label, editor, before, after)
-        if reached:
+        if not is_new:
             counter.free(max(counter.largest() + 1, following))
 
     def backwards(self, app_label: str, editor: Editor, before: State, after: State) -> None:

@@ -14,7 +14,7 @@ from ...core.stored import layout_of
 from ...fields import SegmentSource, SnowflakeSource
 from ...fields.base import GeneratedOnSave
 from ...fields.operations import Rows, Take
-from ...ops.tags.edits import TagExists, clear_tag, make_tag, skip_tag
+from ...ops.tags.edits import TagExists, clear_tag, lowest_free_id, make_tag, skip_tag
 from ...process import maps
 from ...process.maps import registries
 from ...process.tags import TagsElsewhere, find_tag, next_free_id, source_behind_pool
@@ -36,7 +36,14 @@ def raise_tag_of(field: SegmentSource, first: int) -> None:
         raise_tag(tag, first)
     except TagsElsewhere as error:
         # Another service has the tag. Fetching a segment shows its next id, and leaves a gap.
-        if _fetch(tag).start < first:
+        _empty_pool(tag, first)
+        segment = _fetch(tag)
+        if segment.delta != 1:
+            raise ConfigurationError(
+                f"{error} {segment.delta} databases share tag {tag!r} there, and one segment "
+                "shows how far one of them is. Run this in a project whose SEGMENTS name them."
+            ) from error
+        if segment.start < first:
             raise ConfigurationError(
                 f"{error} In that service, skip tag {tag!r} to {first} plus the number of rows "
                 "inserted since, or by 1 if it is past that: its pool has lower ids, which a skip "
@@ -62,13 +69,13 @@ def raise_tag(tag: str, first: int, *, step: int = 0, description: str = "") -> 
         )
     # Also before the skip: a row that is raised looks finished to the next run.
     _empty_pool(tag, first)
-    if min(row.max_id for row in found.rows.values()) < first:
+    if lowest_free_id(tag) < first:
         skip_tag(tag, most=MAX_ID, to=max(first, found.max_id))
         _empty_pool(tag, first)
 
 
 def _empty_pool(tag: str, first: int) -> None:
-    if clear_tag(tag).pool is False:
+    if clear_tag(tag, least=first).pool is False:
         raise ConfigurationError(
             f"Tag {tag!r} has to begin at {first}, but its pool in Redis may have lower ids, and "
             f"Redis does not answer. Run this again when it does."
@@ -96,6 +103,16 @@ def next_after(field: GeneratedOnSave) -> int:
     entry = maps.generator_settings(snowflakes.generator)
     latest_us = max(unix_us(datetime.now(UTC)), _lent_until_us(entry)) + GRACE // MICROSECOND
     return layout.max_id_at(moment(min(latest_us, MAX_UNIX_US))) + 1
+
+
+def were_issued(field: GeneratedOnSave) -> bool:
+    """Whether ids of ``field`` may have been given out: their rows may be deleted.
+
+    Raises as :func:`next_after`.
+    """
+    if isinstance(field, SegmentSource):
+        return next_of(field.resolved_tag) > 1
+    return bool(_lent_until_us(maps.generator_settings(cast(SnowflakeSource, field).generator)))
 
 
 def next_of(tag: str) -> int:

@@ -24,7 +24,7 @@ from ...models import Installation, LeafAlloc, NamespaceRecord
 from ...process.tags import is_row_of, next_free_id, source_of_tags, tag_databases
 from ...settings.config import GeneratorSettings
 from ..native import renew_native
-from ..tags.edits import clear_tag, edit_rows, plan_skip, skip_tag
+from ..tags.edits import clear_tag, edit_rows, lowest_free_id, plan_skip, skip_tag
 from ..tags.outlook import outlook
 from .move import WAY_BACK, difference, is_closed, moment_of, reopened
 from .project import Project
@@ -57,21 +57,19 @@ class TagSkip:
     def _plan(self) -> None:
         self.before = next_free_id(self.tag)
         if self._to is not None:
-            after = self._to
+            wanted = self._to
         elif self._by is not None:
-            after = self.before + self._by
+            wanted = self.before + self._by
         elif self._past_table:
             columns = columns_by_tag(self._project, self._project.reachable()).get(self.tag, [])
             top = highest_taken(self._project, self.tag, columns)
-            after = self.before if top is None else top[0] + 1
+            wanted = 1 if top is None else top[0] + 1
         else:
-            after = self.before + failover_skip(self.tag, self._hours_ago)
-        self.after = min(after, MAX_ID)
-
-    @property
-    def skips(self) -> bool:
-        """Whether there is anything to skip."""
-        return self.after > self.before
+            wanted = self.before + failover_skip(self.tag, self._hours_ago)
+        wanted = min(wanted, MAX_ID)
+        self.after = max(wanted, self.before)
+        # Of several databases one may be below the others, as after a skip that failed half-way.
+        self.skips = lowest_free_id(self.tag) < wanted
 
     def describe(self) -> str:
         """What it will do, for people."""

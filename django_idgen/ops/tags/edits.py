@@ -14,7 +14,7 @@ A fetch reads in the row that a tag is paused. Its ranges in the pool are thrown
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -38,6 +38,7 @@ from ...process.tags import (
     half_migrated,
     is_fetched_from,
     known_tag,
+    next_free_id,
     source_behind_pool,
     source_in_use,
     source_of_tags,
@@ -204,8 +205,8 @@ def plan_skip(tag: str, *, most: int, to: int | None = None, by: int | None = No
     mark: int = source.marks(tag).max_id(tag)
     stands = max(known.max_id, mark)
     target = stands + (by or 0) if to is None else to
-    lowest = stands - _is_half_done(route, known)
-    if not lowest < target <= min(stands + most, MAX_ID):
+    is_half_done = len(route) > 1 and lowest_free_id(tag) < stands
+    if not stands - is_half_done < target <= min(stands + most, MAX_ID):
         raise SkipRefused(tag, max_id=stands, wanted=target, most=most)
     rows = {alias: known.rows.get(alias) or LeafAlloc(max_id=1) for alias in route}
     # The mark of a database in memory, which has no others beside it, may be ahead of its row.
@@ -257,10 +258,13 @@ def raise_tag(tag: str, to: int, *, like: Tag | None = None) -> None:
                 _set_paused_mark(alias, tag, paused=True)
 
 
-def _is_half_done(route: Sequence[str], known: Tag) -> bool:
-    """Whether one of several databases would continue below the others."""
-    rows = [known.rows.get(alias) for alias in route]
-    return len(rows) > 1 and any(row is None or row.max_id < known.max_id for row in rows)
+def lowest_free_id(tag: str) -> int:
+    """Where the lowest of the tag's databases continues; 1 if one has no row of it."""
+    route = source_of_tags().route(tag)
+    if len(route) == 1:
+        return next_free_id(tag)
+    known = known_tag(tag)
+    return min(known.rows[alias].max_id if alias in known.rows else 1 for alias in route)
 
 
 def change_row(
@@ -453,10 +457,13 @@ def fill_pool(row: LeafAlloc) -> int | None:
     return pool.refill(row.pk, max(Forecast(row.pk, row.rate, 0).wanted(outage), row.step))
 
 
-def clear_tag(tag: str) -> Cleared:
-    """Clear ``tag`` in this process and in the pool, after it has skipped ahead."""
+def clear_tag(tag: str, *, least: int = 0) -> Cleared:
+    """Clear ``tag`` in this process and in the pool, after it has skipped ahead.
+
+    ``least``: see :func:`clear_pool`.
+    """
     # In this order: this process gives its ids back to the pool.
-    return Cleared(clear_here(tag), clear_pool(tag))
+    return Cleared(clear_here(tag), clear_pool(tag, least=least))
 
 
 def clear_here(tag: str) -> int:
@@ -468,16 +475,19 @@ def clear_here(tag: str) -> int:
     return 0 if made is None else int(made.clear())
 
 
-def clear_pool(tag: str) -> bool | None:
+def clear_pool(tag: str, *, least: int = 0) -> bool | None:
     """Throw away the ids of ``tag`` in the pool; None without a pool.
 
-    False if Redis does not answer, or refuses: then the pool may still hand them out.
+    Nor do ids get in that a process fetched before, or that are below ``least``. False if Redis
+    or the tag's database does not answer: then the pool may still hand them out.
     """
     pool = source_in_use()
     if not pool.is_pool:
         return None
     try:
-        pool.clear([check_tag(tag)])
+        if pool.behind.keeps_rows:
+            least = max(least, next_free_id(tag))
+        pool.clear([check_tag(tag)], least=least)
     except (SegmentUnavailable, ConfigurationError):
         return False
     return True

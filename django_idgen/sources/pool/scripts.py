@@ -113,13 +113,16 @@ class PoolScripts:
             found += [_stock(words[place : place + 6]) for place in range(0, len(words), 6)]
         return found
 
-    def clear(self, owners: Sequence[tuple[str, str]], *, keep_highest: bool = False) -> int:
+    def clear(
+        self, owners: Sequence[tuple[str, str]], *, keep_highest: bool = False, least: int = 0
+    ) -> int:
         """Throw away the ids of each (owner, tag); how many of them had some.
 
-        ``keep_highest``: later fetches are above all ids that were ever here.
+        ``keep_highest``: later fetches are above all ids that were ever here. ``least``: no lower
+        id gets in any more.
         """
         keys = [key_of(owner, tag) for owner, tag in owners]
-        _, count = self._call("clear", keys, token_hex(8), int(keep_highest))
+        _, count = self._call("clear", keys, token_hex(8), int(keep_highest), _text(least))
         return int(count)
 
     def _call(self, name: str, keys: Sequence[str], *words: object) -> list[str]:

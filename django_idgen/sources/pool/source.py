@@ -180,17 +180,19 @@ class PoolSource(Source):
         stocks = {tag: Stock() for _, tag in owners}
         return stocks | {tag: stock for (_, tag), stock in zip(pooled, found, strict=True)}
 
-    def clear(self, tags: Iterable[str], *, keep_highest: bool = False) -> None:
-        """Throw away the pool's ids of ``tags``: a gap. Ids that were fetched before can't get in.
+    def clear(self, tags: Iterable[str], *, keep_highest: bool = False, least: int = 0) -> None:
+        """See :meth:`Source.clear`.
 
-        For paused tags; and after the database was restored to an earlier state
-        while Redis was down, or ``max_id`` was lowered by hand. Raises
+        For paused tags; for tags that skipped ahead; and after the database was restored to an
+        earlier state while Redis was down, or ``max_id`` was lowered by hand. Raises
         :class:`SegmentUnavailable` if Redis does not answer.
         """
         owners = [(self.source.owner(check_tag(tag)), tag) for tag in tags]
         pooled = [(owner, tag) for owner, tag in owners if owner]
         if pooled:
-            self._link.demand(lambda: self._scripts.clear(pooled, keep_highest=keep_highest))
+            self._link.demand(
+                lambda: self._scripts.clear(pooled, keep_highest=keep_highest, least=least)
+            )
 
     def refill(self, tag: str, ids_wanted: int) -> int:
         """Fetch ids of ``tag`` until the pool has ``ids_wanted`` (at most ``max_ids``).

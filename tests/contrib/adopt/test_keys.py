@@ -12,14 +12,18 @@ from django.db import connections
 from django_idgen import segments
 from django_idgen.contrib.adopt import marks
 from django_idgen.ops.tags.edits import raise_tag
+from tests import servers
 from tests.contrib.adopt.conftest import MakeProject
 from tests.contrib.adopt.projects import DEPLOY, MIGRATE, QUIET, Inserter, Project, adopt, manage
+from tests.contrib.sharding.conftest import _shards, shards
 from tests.places import idgen_on as idgen_on_database
 from tests.places import make_tables
 from tests.remote.service import SECRET, service
 from tests.sources.pool.test_project import idgen_on
 from tests.sources.pool.test_project import project as pooled
 from tests.tiers import long
+
+__all__ = ["_shards", "shards"]
 
 SHOP = """
 class Label(models.Model):
@@ -39,6 +43,8 @@ class Item(models.Model):
 BIG = SHOP.format(field="BigAutoField")
 FILL = "for n in range(5): Order.objects.create(note=str(n))"
 CREATE = "print(Order.objects.create(note='new').pk)"
+HTTP = "django_idgen.sources.http.HttpSource"
+POOL = "django_idgen.sources.pool.PoolSource"
 IDS = "print(*Order.objects.order_by('pk').values_list('pk', flat=True))"
 MARK = (
     "from django_idgen.models import LeafAlloc\n"
@@ -161,7 +167,7 @@ def test_there_and_back_at_a_client_of_a_service(
     make_tables(postgres)
     with service({"REST": {"make_tags": True}, **idgen_on(redis, postgres)}) as url:
         options = {"base_urls": url, "token": SECRET}
-        source = {"BACKEND": "django_idgen.sources.http.HttpSource", "OPTIONS": options}
+        source = {"BACKEND": HTTP, "OPTIONS": options}
         project = make_project("postgres", idgen={"SEGMENTS": {"SOURCE": source}})
         raise_tag("shop.order", 1_000_000)
         project.edit(project.begin(BIG, FILL, adopt(*way))[-1])
@@ -187,14 +193,90 @@ def test_there_and_back_at_a_client_of_a_service(
 
 
 def test_a_pool_has_nothing_below_the_first_id(postgres: str, redis: str) -> None:
-    """Also if the tag is past it: the database's counter may give these ids yet."""
+    """Also if the tag is past it: the database's counter may give these ids yet.
+
+    Nor does it get any from processes that end later.
+    """
     make_tables(postgres)
     with pooled(redis, postgres) as pool:
-        low = pool.fetch("shop.order").ids()
+        low, later = pool.fetch("shop.order").ids(), pool.fetch("shop.order").ids()
         segments["shop.order"].next_ids(100_000)
         pool.give_back("shop.order", [low])
         marks.raise_tag("shop.order", 50_000)
-        assert pool.fetch("shop.order").start > 100_000
+        pool.give_back("shop.order", [later])
+        high = pool.fetch("shop.order").ids()
+        assert high[0] > 100_000
+        pool.give_back("shop.order", [high])
+        assert pool.fetch("shop.order").start == high[0]
+
+
+@pytest.mark.long
+def test_the_pool_of_a_client_has_nothing_below_the_first_id(
+    postgres: str, redis: str, make_project: MakeProject
+) -> None:
+    """The service has the tag, and skipped it; the client's own pool had ids of before."""
+    make_tables(postgres)
+    location = servers.REDIS["redis"]
+    with service({"REST": {"make_tags": True}, **idgen_on_database(postgres)}) as url:
+        client = {"BACKEND": HTTP, "OPTIONS": {"base_urls": url, "token": SECRET}}
+        pool = {"BACKEND": POOL, "OPTIONS": {"alias": redis, "source": client, "timeout": 20}}
+        project = make_project("postgres", idgen={"SEGMENTS": {"SOURCE": pool}})
+        path = project.directory / "settings.py"
+        cache = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": location}
+        path.write_text(f"{path.read_text()}\nCACHES = {{{redis!r}: {cache!r}}}\n")
+        take = "from django_idgen import segments\nprint(segments['t'].next_id())"
+        out = project.begin(BIG, FILL, take, adopt("--tag", "t", "--at-once"))[-1]
+        raise_tag("t", 1_000_000)
+        project.edit(out)
+        assert int(project.deploy(CREATE)[0]) >= 1_000_000
+
+
+@pytest.mark.long
+def test_a_client_cant_see_how_far_several_databases_are(
+    shards: list[str], make_project: MakeProject
+) -> None:
+    """One segment shows one of them: the other may have ids of rows yet."""
+    source = {"BACKEND": "django_idgen.contrib.sharding.ShardedSource"}
+    tags = {"SOURCE": {**source, "OPTIONS": {"databases": shards[:2]}}}
+    with service({"REST": {"make_tags": True}, "SEGMENTS": tags}) as url:
+        client = {"BACKEND": HTTP, "OPTIONS": {"base_urls": url, "token": SECRET}}
+        project = make_project("postgres", idgen={"SEGMENTS": {"SOURCE": client}})
+        project.edit(project.begin(BIG, FILL, adopt("--at-once"))[-1])
+        (said,) = project.run(manage("migrate", code=1))
+        assert "2 databases share tag 'shop.order' there" in said
+
+
+@on_any
+@pytest.mark.parametrize("way", [(), ("--at-once",)])
+@pytest.mark.parametrize("field", ["segment", "snowflake"])
+def test_the_way_back_of_an_emptied_table(
+    project: Project, field: str, way: tuple[str, ...]
+) -> None:
+    """The counter begins above ids whose rows are deleted, and above those that processes hold."""
+    project.edit(project.begin(BIG, FILL, adopt("--field", field, "--at-once"))[-1])
+    empty = "Order.objects.all().delete()"
+    *_, issued, _, out = project.deploy(CREATE, empty, adopt("--back", *way))
+    project.edit(out)
+    assert int(project.deploy(CREATE)[0]) > int(issued)
+    if project.kind == "sqlite":  # in a new database nothing was issued
+        for path in project.directory.glob("db.sqlite3*"):
+            path.unlink()
+        assert project.run(MIGRATE, CREATE)[-1] == "1\n"
+
+
+@pytest.mark.parametrize("project", ["postgres"], indirect=True)
+def test_a_sequence_that_the_column_does_not_own(project: Project) -> None:
+    """It would be taken for none, and go on beside our ids."""
+    change = """
+from django.db import connection
+with connection.cursor() as cursor:
+    cursor.execute("ALTER TABLE shop_order ALTER COLUMN id DROP IDENTITY")
+    cursor.execute("CREATE SEQUENCE order_seq")
+    cursor.execute("ALTER TABLE shop_order ALTER COLUMN id SET DEFAULT nextval('order_seq')")
+"""
+    project.edit(project.begin(BIG, change, FILL, adopt())[-1])
+    (said,) = project.run(manage("migrate", code=1))
+    assert "Run ALTER SEQUENCE" in said
 
 
 @pytest.mark.long
@@ -205,7 +287,7 @@ def test_a_way_back_without_its_service_changes_nothing(
     make_tables(mariadb)
     with service({"REST": {"make_tags": True}, **idgen_on_database(mariadb)}) as url:
         options = {"base_urls": url, "token": SECRET}
-        source = {"BACKEND": "django_idgen.sources.http.HttpSource", "OPTIONS": options}
+        source = {"BACKEND": HTTP, "OPTIONS": options}
         project = make_project("mariadb", idgen={"SEGMENTS": {"SOURCE": source}})
         raise_tag("shop.order", 1_000_000)
         project.edit(project.begin(BIG, FILL, adopt("--at-once"))[-1])

@@ -2,6 +2,7 @@
 --   incarnation      the life of the server that all ranges here were pushed in
 --   step             the step of the tag's row, when it was last heard of
 --   highest          the end of the highest range that was ever here
+--   least            no id below it may be put in: the tag was skipped, and the pool cleared
 --   floor            the highest that a process asked above: some have no use for what is lower
 --   life             a word that is new whenever the pool begins, or is cleared: what is put in
 --                    has to name the one that stood here before the ids were fetched
@@ -72,6 +73,7 @@ local function read(key, incarnation)
   pool.step = tonumber(pool.header.step) or 0
   pool.highest = pool.header.highest or ZERO
   pool.floor = pool.header.floor or ZERO
+  pool.least = pool.header.least or ZERO
   pool.void = #fields > 0 and pool.header.incarnation ~= incarnation
   pool.life = not pool.void and pool.header.life or ''
   return pool
@@ -86,7 +88,7 @@ local function opened(key, incarnation, fresh)
     pool.dropped, pool.total, pool.ranges, pool.stored = pool.total, 0, {}, {}
     redis.call('DEL', key)
     redis.call('HSET', key, 'incarnation', incarnation, 'life', fresh, 'highest', pool.highest,
-               'step', text(pool.step), 'floor', pool.floor)
+               'step', text(pool.step), 'floor', pool.floor, 'least', pool.least)
     pool.life = fresh
   end
   return pool
