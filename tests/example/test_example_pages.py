@@ -134,7 +134,7 @@ def dump(url: str, profile: Path, *, budget: int = 10_000) -> str:
         ],
         capture_output=True,
         text=True,
-        timeout=2 * PATIENCE,
+        timeout=5 * PATIENCE,
         check=True,
     )  # fmt: skip
     return done.stdout
