@@ -16,7 +16,7 @@ from django.contrib import admin, messages
 from django.contrib.admin.options import IS_POPUP_VAR
 from django.contrib.admin.widgets import AdminTextareaWidget
 from django.core.exceptions import PermissionDenied, ValidationError
-from django.db import DatabaseError, models, transaction
+from django.db import Error, models, transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.urls import NoReverseMatch, reverse
@@ -270,7 +270,7 @@ def _example(token: AccessToken, right: str) -> str:
     alias, known = database_of(LeafAlloc), ["default"]
     if right == "tags":
         known = []
-        with suppress(DatabaseError), transaction.atomic(alias):  # not that of the tokens, maybe
+        with suppress(Error), transaction.atomic(alias):  # not that of the tokens, maybe
             known += LeafAlloc.objects.using(alias).values_list("pk", flat=True)[:100]
     return next((name for name in known if fits(pattern, name)), pattern.replace("*", "orders"))
 

@@ -260,7 +260,9 @@ class SegmentView(LendingView):
         most = current_settings().rest.max_segment
         shown = {"tag": tag, "installation": installation, "max_segment": most}
         if "max_id" in request.query_params:
-            shown["max_id"] = str(next_free_id(tag))
+            source = source_behind_pool()
+            free = next_free_id(tag) if source.keeps_rows else source.next_free_id(tag)
+            shown["max_id"] = str(free)
         return Response(shown)
 
     def take(self, request: Request, tag: str, **_kwargs: str) -> Response:  # noqa: ARG002

@@ -159,7 +159,7 @@ def test_a_skip_empties_the_pool(
         assert text == "The next id of tag 't' is 5000; its pool is empty."
         assert pool.stocks(["t"])["t"].ids == 0
         assert segments["t"].next_id() == 5000
-        monkeypatch.setattr(edits, "clear_pool", lambda tag: False)
+        monkeypatch.setattr(edits, "clear_pool", lambda tag, **_: False)
         sent = {"action": "skip_ahead", "_selected_action": "t", "to": 6000, "confirm": "yes"}
         *_, told = get_messages(admin_client.post(TAGS, sent).wsgi_request)
         assert (told.level, "could NOT be emptied" in told.message) == (messages.WARNING, True)

@@ -183,9 +183,9 @@ BREAKS = (
     Break(
         "the way back takes an emptied table for a new one",
         "I1, a counter below issued ids",
-        "django_idgen/contrib/adopt/marks.py",
-        "        return next_of(field.resolved_tag) > 1\n",
-        "        return False\n",
+        "django_idgen/contrib/adopt/key_operations.py",
+        "        return next_of(field.resolved_tag) == 1\n",
+        "        return True\n",
         (
             "tests/contrib/adopt/test_keys.py"
             "::test_the_way_back_of_an_emptied_table[segment-way0-postgres]",
@@ -230,7 +230,7 @@ BREAKS = (
         "a tag is left out of a skip because a generator elsewhere has one of its name",
         "a restored tag repeats its ids",
         EDITS,
-        "            if set(theirs.route(tag)) & set(source_behind_pool().route(tag)):\n",
+        "            if set(theirs) & set(source_behind_pool().route(tag)):\n",
         "            if theirs:\n",
         (
             "tests/process/test_tag_generators.py"

@@ -21,7 +21,9 @@ from django.test import override_settings
 from django_idgen import segments
 from django_idgen.contrib.adopt import marks
 from django_idgen.core.errors import ConfigurationError, InvalidTag, SegmentUnavailable
+from django_idgen.core.segment import MAX_ID
 from django_idgen.models import Installation, LeafAlloc
+from django_idgen.ops.doctor.marks import _lower_tag
 from django_idgen.ops.tags import edits as tag_edits
 from django_idgen.process import maps
 from django_idgen.process import tags as tag_rows
@@ -29,7 +31,7 @@ from django_idgen.rest.tags import matching_names, tags_of
 from django_idgen.sources.memory import MemorySource
 from django_idgen.testing.contracts.lenders import at_once
 from tests.contrib.sharding.test_several import PATH
-from tests.places import sqlite
+from tests.places import make_tables, sqlite
 from tests.server_tools import unreachable
 from tests.sources.pool.test_project import project
 
@@ -164,6 +166,37 @@ def test_the_command_completes_what_failed_half_way(shards: list[str], ahead: in
             call_command("idgen_skip", "t", to=1000, yes=True, stdout=out)
             assert said in out.getvalue()
             assert [row.max_id for row in rows("t", two)] == [ahead, ahead]
+
+
+def test_a_half_done_skip_is_completed_while_the_tag_is_in_use(
+    shards: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its higher database goes on while the question waits for an answer."""
+    two = shards[:2]
+    with source_of(databases=two):
+        tag_edits.make_tag("t", step=4)
+        high = LeafAlloc.objects.using(two[0]).filter(pk="t")
+        high.update(max_id=1100)
+
+        def answer(*_: object) -> str:
+            high.update(max_id=1104)
+            return "yes"
+
+        monkeypatch.setattr("builtins.input", answer)
+        call_command("idgen_skip", "t", to=1000, stdout=StringIO())
+        assert [row.max_id for row in rows("t", two)] == [1104, 1104]
+
+
+def test_a_lowered_tag_fills_its_pool_again(postgres: str, redis: str) -> None:
+    """A skip by mistake is taken back by the doctor: lower ids may be put in again."""
+    make_tables(postgres)
+    with project(redis, postgres) as pool:
+        tag_edits.make_tag("t", step=20)
+        tag_edits.skip_tag("t", most=MAX_ID, to=2**60)
+        tag_edits.clear_tag("t")
+        _lower_tag("t", [])
+        assert pool.refill("t", 100) >= 100
+        assert pool.fetch("t").start < 1000
 
 
 def test_an_adopted_tag_is_raised_where_it_has_no_row_yet(shards: list[str]) -> None:

@@ -27,7 +27,7 @@ from ...fields.operations import TableOperation, stop_writers
 from ...ops.tags.edits import pause_tag, resume_tag
 from ...process.tags import TagUnknown, source_behind_pool
 from .counters import Counter, counter_of
-from .marks import first_id_of, grant_of, next_after, next_of, raise_tag_of, were_issued
+from .marks import first_id_of, grant_of, next_after, next_of, raise_tag_of
 from .tables import key_table, put_keys_back
 
 LEAST_MARGIN = 100_000
@@ -106,6 +106,8 @@ class AdoptKey(_KeyOperation):
         counter = counter_of(editor.connection, field)
         reached = lock_and_look(counter)
         had_counter = counter.exists()
+        if had_counter and not reached:
+            _new_tables.add(_key_of(counter))
         if reached and had_counter and counter.fenceable and not self.at_once:
             self._fence(counter, field, reached)
             return
@@ -153,26 +155,21 @@ class ReturnKey(_KeyOperation):
             raise ConfigurationError(f"{field} is not a field of django_idgen.")
         counter = counter_of(editor.connection, field)
         reached = lock_and_look(counter)
-        # An empty table may have had rows; not that of a new test database.
-        is_new = not reached and (
-            is_test_database(editor.connection.alias) or not were_issued(field)
-        )
+        is_new = not reached and _is_new(counter, field)  # not if its rows were deleted
         can_fence = counter.fenceable and not self.at_once
         if not is_new and isinstance(field, SegmentSource) and can_fence:
             # The column takes values from both the tag and the counter.
             grant = grant_of(field, self.margin_above(reached), above=reached)
             counter.fence(grant.stop - 1, first=grant.start)
             return
-        following = 1
         if not is_new:
-            if isinstance(field, SegmentSource):
-                pause_unless_shared(field.resolved_tag, after)
-            # First, so that what can't work fails before the column counts.
-            following = next_after(field)
+            next_after(field)  # so that what can't work fails before the column counts
         if not counter.exists():
             AlterField.database_forwards(self, app_label, editor, before, after)
         if not is_new:
-            counter.free(max(counter.largest() + 1, following))
+            if isinstance(field, SegmentSource):
+                pause_unless_shared(field.resolved_tag, after)
+            counter.free(max(counter.largest() + 1, next_after(field)))
 
     def backwards(self, app_label: str, editor: Editor, before: State, after: State) -> None:
         field = self.field_in(after, app_label).clone()
@@ -230,6 +227,24 @@ class FreeCounter(TableOperation):
 
     def describe(self) -> str:
         return f"Lift the bounds of the database's counter of {self.model_name}.{self.name}"
+
+
+_new_tables: set[tuple[str, str]] = set()
+"""The database and table of each key that this process adopted before the first id."""
+
+
+def _key_of(counter: Counter) -> tuple[str, str]:
+    return str(counter.connection.settings_dict["NAME"]), counter.table
+
+
+def _is_new(counter: Counter, field: GeneratedOnSave) -> bool:
+    """Whether no id of the empty table was issued yet. Asks no service and no registry.
+
+    Those may be out of reach where ``migrate`` makes a new database.
+    """
+    if isinstance(field, SegmentSource) and source_behind_pool().keeps_rows:
+        return next_of(field.resolved_tag) == 1
+    return is_test_database(counter.connection.alias) or _key_of(counter) in _new_tables
 
 
 def lock_and_look(counter: Counter) -> int:

@@ -70,7 +70,7 @@ def raise_tag(tag: str, first: int, *, step: int = 0, description: str = "") -> 
     # Also before the skip: a row that is raised looks finished to the next run.
     _empty_pool(tag, first)
     if lowest_free_id(tag) < first:
-        skip_tag(tag, most=MAX_ID, to=max(first, found.max_id))
+        skip_tag(tag, most=MAX_ID, to=max(first, next_free_id(tag)))
         _empty_pool(tag, first)
 
 
@@ -103,16 +103,6 @@ def next_after(field: GeneratedOnSave) -> int:
     entry = maps.generator_settings(snowflakes.generator)
     latest_us = max(unix_us(datetime.now(UTC)), _lent_until_us(entry)) + GRACE // MICROSECOND
     return layout.max_id_at(moment(min(latest_us, MAX_UNIX_US))) + 1
-
-
-def were_issued(field: GeneratedOnSave) -> bool:
-    """Whether ids of ``field`` may have been given out: their rows may be deleted.
-
-    Raises as :func:`next_after`.
-    """
-    if isinstance(field, SegmentSource):
-        return next_of(field.resolved_tag) > 1
-    return bool(_lent_until_us(maps.generator_settings(cast(SnowflakeSource, field).generator)))
 
 
 def next_of(tag: str) -> int:

@@ -21,7 +21,7 @@ from ...db.rows import rows_of
 from ...models import LeafAlloc
 from ...process.tags import find_tag, next_free_id, source_behind_pool
 from ...settings.config import GeneratorSettings
-from ..tags.edits import clear_tag, edit_rows
+from ..tags.edits import clear_pool, clear_tag, edit_rows
 from .findings import OTHERS_STOPPED, TRUST_TABLES, Finding, Fix, Severity
 from .move import Found, difference, ids_in_tables, moment_of
 from .project import IdColumn, Project, attempt
@@ -180,4 +180,5 @@ def _lower_tag(tag: str, columns: Sequence[IdColumn]) -> str:
     for alias in source_behind_pool().route(tag):
         rows = rows_of(LeafAlloc, alias).filter(pk=tag, max_id__gt=target)
         edit_rows(alias, partial(rows.update, max_id=target, measured_at=None))
+    clear_pool(tag)  # what it takes begins there now
     return f"its next id is {next_free_id(tag)}"

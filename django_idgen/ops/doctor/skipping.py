@@ -83,8 +83,7 @@ class TagSkip:
 
     def apply(self) -> str:
         """Skip, and clear the pool. Raises what :func:`skip_tag` does."""
-        if self._to is None:
-            self._plan()  # the tag may have gone on since: the skip counts from its next id now
+        self._plan()  # the tag may have gone on since: the skip counts from its next id now
         if self.skips:
             skip_tag(self.tag, most=MAX_ID, to=self.after)
         note = clear_tag(self.tag).pool_note

@@ -119,7 +119,7 @@ class PoolScripts:
         """Throw away the ids of each (owner, tag); how many of them had some.
 
         ``keep_highest``: later fetches are above all ids that were ever here. ``least``: no lower
-        id gets in any more.
+        id gets in, until it is cleared again. ``keep_highest`` keeps the one before.
         """
         keys = [key_of(owner, tag) for owner, tag in owners]
         _, count = self._call("clear", keys, token_hex(8), int(keep_highest), _text(least))

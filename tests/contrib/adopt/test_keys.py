@@ -11,6 +11,7 @@ from django.db import connections
 
 from django_idgen import segments
 from django_idgen.contrib.adopt import marks
+from django_idgen.core.segment import Demand
 from django_idgen.ops.tags.edits import raise_tag
 from tests import servers
 from tests.contrib.adopt.conftest import MakeProject
@@ -200,7 +201,7 @@ def test_a_pool_has_nothing_below_the_first_id(postgres: str, redis: str) -> Non
     make_tables(postgres)
     with pooled(redis, postgres) as pool:
         low, later = pool.fetch("shop.order").ids(), pool.fetch("shop.order").ids()
-        segments["shop.order"].next_ids(100_000)
+        pool.fetch("shop.order", demand=Demand(at_least=100_000))
         pool.give_back("shop.order", [low])
         marks.raise_tag("shop.order", 50_000)
         pool.give_back("shop.order", [later])
@@ -261,6 +262,8 @@ def test_the_way_back_of_an_emptied_table(
     if project.kind == "sqlite":  # in a new database nothing was issued
         for path in project.directory.glob("db.sqlite3*"):
             path.unlink()
+        away = {"BACKEND": HTTP, "OPTIONS": {"base_urls": "http://127.0.0.1:9", "token": SECRET}}
+        project.idgen = {"SEGMENTS": {"SOURCE": away}}
         assert project.run(MIGRATE, CREATE)[-1] == "1\n"
 
 

@@ -29,6 +29,7 @@ from django_idgen.models import LeafAlloc
 from django_idgen.ops.tags import edits as tag_edits
 from django_idgen.process import maps
 from django_idgen.sources.http import HttpSource
+from django_idgen.sources.memory import MemorySource
 from django_idgen.sources.server import FAILOVER_SKIP
 from django_idgen.testing.contracts.lenders import at_once
 from tests.admin.people import staff
@@ -117,6 +118,15 @@ def test_a_segment_is_what_the_source_gives(api: Api) -> None:
         "max_segment": 1_000_000,
     }
     assert api.get(query="?max_id=1").json()["max_id"] == "21"
+
+
+def test_a_service_without_tags_of_its_own_passes_the_question_on(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How far a tag is says the source that has it."""
+    monkeypatch.setattr(segments.allocator(), "source", MemorySource())
+    end = api.post().json()["stop"]
+    assert api.get(query="?max_id=1").json()["max_id"] == end
 
 
 def test_nothing_comes_out_of_what_the_service_has_loaded(api: Api) -> None:

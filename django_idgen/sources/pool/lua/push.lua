@@ -54,8 +54,8 @@ for place = GIVEN + 1, #ARGV, 6 do
                  residue = tonumber(ARGV[place + 4]), count = tonumber(ARGV[place + 5])}
   local stop = ARGV[place + 2]
   if stop > pool.highest then pool.highest = stop end
-  local fits = pool.total + range.count <= max_ids and range.start >= pool.least
-  if fits and not meets_any(range) then
+  if pool.total + range.count <= max_ids and range.start >= pool.least
+    and not meets_any(range) then
     pool.total, taken = pool.total + range.count, taken + range.count
     join(range)
   end
