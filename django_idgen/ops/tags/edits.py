@@ -206,8 +206,8 @@ def plan_skip(tag: str, *, most: int, to: int | None = None, by: int | None = No
     mark: int = source.marks(tag).max_id(tag)
     stands = max(known.max_id, mark)
     target = stands + (by or 0) if to is None else to
-    is_half_done = len(route) > 1 and lowest_free_id(tag) < stands
-    if not stands - is_half_done < target <= min(stands + most, MAX_ID):
+    lowest = stands - (len(route) > 1 and lowest_free_id(tag) < stands)  # one is below the others
+    if not lowest < target <= min(stands + most, MAX_ID):
         raise SkipRefused(tag, max_id=stands, wanted=target, most=most)
     rows = {alias: known.rows.get(alias) or LeafAlloc(max_id=1) for alias in route}
     # The mark of a database in memory, which has no others beside it, may be ahead of its row.
