@@ -230,7 +230,8 @@ BREAKS = (
         "a tag is left out of a skip because a generator elsewhere has one of its name",
         "a restored tag repeats its ids",
         EDITS,
-        "            if set(theirs) & set(source_behind_pool().route(tag)):\n",
+        "            if theirs and set(theirs.behind.route(tag)) & "
+        "set(source_behind_pool().route(tag)):\n",
         "            if theirs:\n",
         (
             "tests/process/test_tag_generators.py"
